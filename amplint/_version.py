@@ -1,0 +1,3 @@
+"""The version, alone in its file so that `amplint --version` imports nothing else."""
+
+VERSION = "0.1.0"

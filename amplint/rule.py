@@ -1,0 +1,90 @@
+"""What a rule is, and the registry of all rules.
+
+A rule is a function in a module of its own under `rules/`, decorated with `@rule`. Its docstring is its page: the first
+paragraph says what is wrong and why, the fenced blocks `python bad` and `python good` are its first tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplint.model import Applicability, Finding, Level
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+Check = Callable[["SourceFile"], Iterator[Finding]]
+
+DOCS_URL = "https://github.com/amplint/amplint/blob/main/docs/rules/"
+
+AMP_TRIGGERS = ("autocast", "GradScaler", "cuda.amp", "cpu.amp")
+"""The words without which a file has nothing to do with automatic mixed precision."""
+
+
+class Rule(NamedTuple):
+    """One rule: its public names, how bad it is, what it needs and the function that finds it.
+
+    `fix` is the best applicability that a fix of this rule can have, None where it never has one. `triggers` are words one
+    of which stands in every file in which the rule can fire: files without any are never parsed.
+    """
+
+    code: str
+    name: str
+    level: Level
+    check: Check
+    fix: Applicability | None = None
+    default: bool = True
+    triggers: tuple[str, ...] = AMP_TRIGGERS
+
+    @property
+    def url(self) -> str:
+        """Where the rule's page is published."""
+        return f"{DOCS_URL}{self.code}-{self.name}.md"
+
+    @property
+    def page(self) -> str:
+        """The rule's documentation in Markdown, without its title."""
+        from inspect import cleandoc
+
+        return cleandoc(self.check.__doc__ or "")
+
+
+_registered: dict[str, Rule] = {}
+
+
+def rule(
+    code: str,
+    name: str,
+    *,
+    level: Level,
+    fix: Applicability | None = None,
+    default: bool = True,
+    triggers: tuple[str, ...] = AMP_TRIGGERS,
+) -> Callable[[Check], Check]:
+    """Register the decorated check under a code (`AMP301`) and a name (`clip-before-unscale`).
+
+    Raises `ValueError` when the code or the name is taken.
+    """
+
+    def register(check: Check) -> Check:
+        for other in _registered.values():
+            if code == other.code or name == other.name:
+                raise ValueError(f"rule {code} {name} is already registered by {other.check.__module__}")
+        _registered[code] = Rule(code, name, level, check, fix, default, triggers)
+        return check
+
+    return register
+
+
+@lru_cache(maxsize=None)
+def all_rules() -> dict[str, Rule]:
+    """Every rule by code, in the order of the codes: our own and those of the entry-point group `amplint.rules`."""
+    import importlib
+    import pkgutil
+
+    package = importlib.import_module("amplint.rules")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"amplint.rules.{module.name}")
+    return dict(sorted(_registered.items()))
