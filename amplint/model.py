@@ -1,7 +1,7 @@
 """The values that travel between the rooms: spans, edits, fixes, findings, diagnostics.
 
-Rules speak in byte offsets (`Span`), because that is what edits need. What leaves the library speaks in rows and columns
-(`Location`), because that is what people and other programs need; `Diagnostic` is a finding in that form.
+Rules speak in byte offsets (`Span`), because that is what edits need. What leaves the library speaks in rows and
+columns (`Location`), because that is what people and other programs need; `Diagnostic` is a finding in that form.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Label(NamedTuple):
 class Fix(NamedTuple):
     """Edits that are applied together or not at all.
 
-    `title` says in the imperative what the fix does ("Use `torch.amp.autocast`"). Equal edits of two fixes are applied once,
-    so several findings may each carry the import change that they all need.
+    `title` says in the imperative what the fix does ("Use `torch.amp.autocast`"). Equal edits of two fixes are
+    applied once, so several findings may each carry the import change that they all need.
     """
 
     title: str
@@ -79,9 +79,9 @@ class Fix(NamedTuple):
 class Finding(NamedTuple):
     """What a rule found, in byte offsets.
 
-    `message` is lower case without a full stop and says what is wrong and why it hurts. `labels` are related places, in the
-    order in which a reader should meet them. `level` overrides the rule's level where the catalogue gives two. `help` says
-    what to do where there is no fix, or why there is none.
+    `message` is lower case without a full stop and says what is wrong and why it hurts. `labels` are related places,
+    in the order in which a reader should meet them. `level` overrides the rule's level where the catalogue gives two.
+    `help` says what to do where there is no fix, or why there is none.
     """
 
     code: str

@@ -7,7 +7,7 @@ paragraph says what is wrong and why, the fenced blocks `python bad` and `python
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.model import Applicability, Finding, Level
@@ -26,8 +26,8 @@ AMP_TRIGGERS = ("autocast", "GradScaler", "cuda.amp", "cpu.amp")
 class Rule(NamedTuple):
     """One rule: its public names, how bad it is, what it needs and the function that finds it.
 
-    `fix` is the best applicability that a fix of this rule can have, None where it never has one. `triggers` are words one
-    of which stands in every file in which the rule can fire: files without any are never parsed.
+    `fix` is the best applicability that a fix of this rule can have, None where it never has one. `triggers` are
+    words one of which stands in every file in which the rule can fire: files without any are never parsed.
     """
 
     code: str
@@ -78,7 +78,7 @@ def rule(
     return register
 
 
-@lru_cache(maxsize=None)
+@cache
 def all_rules() -> dict[str, Rule]:
     """Every rule by code, in the order of the codes: our own and those of the entry-point group `amplint.rules`."""
     import importlib

@@ -1,0 +1,166 @@
+"""The pure functions: text in, findings or new text out. They read no file and keep no state.
+
+The pool, the command line and other programs call these; a job on a cluster can map them over millions of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from amplint.model import (
+    Applicability,
+    Diagnostic,
+    Finding,
+    Fix,
+    FixInfo,
+    Level,
+    RelatedPlace,
+    Span,
+    TextEdit,
+)
+from amplint.rule import Rule, all_rules
+from amplint.settings import DEFAULT, Settings, enabled_codes
+from amplint.source import SourceFile
+
+UNPARSABLE = "AMP000"
+UNUSED_SUPPRESSION = "AMP900"
+
+
+class RuleFault(Exception):
+    """A rule raised on a file; `code` names the rule, the cause is chained."""
+
+    def __init__(self, code: str, filename: str, cause: BaseException) -> None:
+        super().__init__(f"rule {code} failed on {filename}: {type(cause).__name__}: {cause}")
+        self.code = code
+        self.filename = filename
+
+
+class FixResult(NamedTuple):
+    """What `fix_source` did: the new text, what was fixed, what remains in it, and what could not be done and why."""
+
+    text: str
+    applied: list[Diagnostic]
+    remaining: list[Diagnostic]
+    messages: list[str]
+
+
+def check_source(text: str, filename: str = "<stdin>", settings: Settings = DEFAULT) -> list[Diagnostic]:
+    """Find everything that the enabled rules report in a text, in the order of the text.
+
+    `text` is decoded and without a byte order mark; `filename` decides per-file ignores and stands in the result. Text
+    that does not parse gives one AMP000. Raises `RuleFault` when a rule fails, which is a fault of amplint.
+    """
+    file = SourceFile(text, filename, settings)
+    return [diagnostic(file, finding) for finding in findings_in(file)]
+
+
+def fix_source(
+    text: str, filename: str = "<stdin>", settings: Settings = DEFAULT, *, unsafe: bool = False
+) -> FixResult:
+    """Apply the safe fixes (and with `unsafe` the others) until nothing more changes.
+
+    Returns the text unchanged where it does not parse. Raises `RuleFault` as `check_source` does.
+    """
+    from amplint.edits import fix_to_fixpoint
+
+    applied: list[Diagnostic] = []
+    least = Applicability.UNSAFE if unsafe else Applicability.SAFE
+
+    def fixes_for(current: str) -> list[Fix]:
+        file = SourceFile(current, filename, settings)
+        wanted = [f for f in findings_in(file) if f.fix is not None and f.fix.applicability >= least]
+        fixable.clear()
+        fixable.update((f.fix, diagnostic(file, f)) for f in wanted if f.fix is not None)
+        return [f.fix for f in wanted if f.fix is not None]
+
+    fixable: dict[Fix, Diagnostic] = {}
+    outcome = fix_to_fixpoint(text, fixes_for, on_applied=lambda fix: applied.append(fixable[fix]))
+    remaining = check_source(outcome.text, filename, settings)
+    return FixResult(outcome.text, applied, remaining, outcome.messages)
+
+
+def findings_in(file: SourceFile) -> list[Finding]:
+    """What the enabled rules find in a file, suppressions taken into account, in the order of the text."""
+    enabled = enabled_codes(file.settings, file.filename)
+    parse_fault = unreadable(file)
+    if parse_fault is not None:
+        return [parse_fault]
+    found: list[Finding] = []
+    for code, rule in all_rules().items():
+        if code in enabled and any(trigger in file.text for trigger in rule.triggers):
+            found.extend(_run(rule, file))
+    found = _suppressed(file, _unique(found), enabled)
+    found.sort(key=lambda finding: (finding.span, finding.code))
+    return found
+
+
+def unreadable(file: SourceFile) -> Finding | None:
+    """The AMP000 of a file that does not parse, None for one that does."""
+    try:
+        _ = file.tree
+    except SyntaxError as error:
+        row = min(max(error.lineno or 1, 1), len(file.line_starts))
+        line = file.line_span(row)
+        head = file.segment(line)[: max((error.offset or 1) - 1, 0)].rstrip("\r\n")
+        start = line.start + len(head.encode("utf-8", "surrogatepass"))
+        return Finding(UNPARSABLE, Span(start, start), f"the file does not parse: {error.msg}")
+    except (ValueError, RecursionError, MemoryError) as error:
+        reason = "it is nested too deeply" if not isinstance(error, ValueError) else str(error)
+        return Finding(UNPARSABLE, Span(0, 0), f"the file does not parse: {reason}")
+    return None
+
+
+def _run(rule: Rule, file: SourceFile) -> list[Finding]:
+    try:
+        return list(rule.check(file))
+    except Exception as error:
+        raise RuleFault(rule.code, file.filename, error) from error
+
+
+def _unique(found: Iterable[Finding]) -> list[Finding]:
+    """A code stands once at a place, and the first is kept."""
+    by_place: dict[tuple[str, Span], Finding] = {}
+    for finding in found:
+        by_place.setdefault((finding.code, finding.span), finding)
+    return list(by_place.values())
+
+
+def _suppressed(file: SourceFile, found: list[Finding], enabled: frozenset[str]) -> list[Finding]:
+    if "noqa" not in file.text.lower() and "amplint:" not in file.text:
+        return found
+    from amplint.suppress import Suppressions
+
+    suppressions = Suppressions(file.text)
+    kept = suppressions.filter(found)
+    if UNUSED_SUPPRESSION in enabled:
+        kept.extend(suppressions.unused(enabled))
+    return kept
+
+
+def diagnostic(file: SourceFile, finding: Finding) -> Diagnostic:
+    """Turn a finding into rows and columns and complete it with what its rule says."""
+    rule = all_rules()[finding.code]
+    return Diagnostic(
+        finding.code,
+        rule.name,
+        rule.level if finding.level is None else Level(finding.level),
+        finding.message,
+        file.filename,
+        file.location(finding.span.start),
+        file.location(finding.span.end),
+        tuple(
+            RelatedPlace(label.message, file.location(label.span.start), file.location(label.span.end))
+            for label in finding.labels
+        ),
+        None if finding.fix is None else _fix_info(file, finding.fix),
+        rule.url,
+        finding.help,
+    )
+
+
+def _fix_info(file: SourceFile, fix: Fix) -> FixInfo:
+    edits = tuple(
+        TextEdit(file.location(edit.span.start), file.location(edit.span.end), edit.text) for edit in fix.edits
+    )
+    return FixInfo(fix.applicability, fix.title, edits)
