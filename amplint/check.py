@@ -5,6 +5,7 @@ The pool, the command line and other programs call these; a job on a cluster can
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -25,6 +26,10 @@ from amplint.source import SourceFile
 
 UNPARSABLE = "AMP000"
 UNUSED_SUPPRESSION = "AMP900"
+
+
+_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+_NEWER_PYTHON = f"run amplint under a newer Python than {_PYTHON} to have all of the file checked and fixed"
 
 
 class RuleFault(Exception):
@@ -90,6 +95,9 @@ def findings_in(file: SourceFile) -> list[Finding]:
     for code, rule in all_rules().items():
         if code in enabled and any(trigger in file.text for trigger in rule.triggers):
             found.extend(_run(rule, file))
+    if file.unseen_rows:
+        found = [_without_fix(finding) for finding in found]
+        found.append(_partly_read(file))
     found = _suppressed(file, _unique(found), enabled)
     found.sort(key=lambda finding: (finding.span, finding.code))
     return found
@@ -109,6 +117,20 @@ def unreadable(file: SourceFile) -> Finding | None:
         reason = "it is nested too deeply" if not isinstance(error, ValueError) else str(error)
         return Finding(UNPARSABLE, Span(0, 0), f"the file does not parse: {reason}")
     return None
+
+
+def _partly_read(file: SourceFile) -> Finding:
+    """The AMP000, of level info, of a file whose newer syntax was left out."""
+    line = file.line_span(file.unseen_rows[0])
+    rows = ", ".join(str(row) for row in file.unseen_rows[:5]) + (", ..." if len(file.unseen_rows) > 5 else "")
+    message = f"the statements at these lines were not checked, their syntax is newer than Python {_PYTHON}: {rows}"
+    start = line.start + len(file.segment(line)) - len(file.segment(line).lstrip())
+    return Finding(UNPARSABLE, Span(start, start), message, level=Level.INFO, help=_NEWER_PYTHON)
+
+
+def _without_fix(finding: Finding) -> Finding:
+    """A fix could overlook uses in what was not read."""
+    return finding if finding.fix is None else finding._replace(fix=None, help=_NEWER_PYTHON)
 
 
 def _run(rule: Rule, file: SourceFile) -> list[Finding]:

@@ -14,7 +14,6 @@ from amplint.names import STAR_EXPORTS, UNKNOWN, Binding, Names, Scope, getattr_
 if TYPE_CHECKING:
     from amplint.flow.violations import Violation
     from amplint.guards import Guards
-
     from amplint.settings import Settings
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -55,6 +54,8 @@ class SourceFile:
         self.text = text
         self.filename = filename
         self.settings = settings
+        self.unseen_rows: tuple[int, ...] = ()
+        """The rows of statements in newer syntax, which are not in `tree`; known once `tree` is made."""
 
     @cached_property
     def encoded(self) -> bytes:
@@ -75,11 +76,16 @@ class SourceFile:
     @cached_property
     def tree(self) -> ast.Module:
         """The syntax tree; a node's `col_offset` counts UTF-8 bytes, as spans do."""
-        import warnings
+        try:
+            return _parse(self.text, self.filename)
+        except SyntaxError:
+            from amplint.newer_syntax import readable
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape sequence in a linted file is none of our business
-            return ast.parse(self.text, self.filename)
+            seen = readable(self.text)
+            if seen is None:
+                raise
+            self.unseen_rows = seen.rows
+            return _parse(seen.text, self.filename)
 
     @cached_property
     def names(self) -> Names:
@@ -242,6 +248,14 @@ class SourceFile:
     def violations(self, kind: str) -> tuple[Violation, ...]:
         """What the protocol engine found of one kind, by the name of its rule (`clip-before-unscale`)."""
         return tuple(self._violations.get(kind, ()))
+
+
+def _parse(text: str, filename: str) -> ast.Module:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an invalid escape sequence in a linted file is none of our business
+        return ast.parse(text, filename)
 
 
 def _interesting(names: Names) -> set[str]:
