@@ -32,7 +32,7 @@ _PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _NEWER_PYTHON = f"run amplint under a newer Python than {_PYTHON} to have all of the file checked and fixed"
 
 
-class RuleFault(Exception):
+class RuleError(Exception):
     """A rule raised on a file; `code` names the rule, the cause is chained."""
 
     def __init__(self, code: str, filename: str, cause: BaseException) -> None:
@@ -54,7 +54,7 @@ def check_source(text: str, filename: str = "<stdin>", settings: Settings = DEFA
     """Find everything that the enabled rules report in a text, in the order of the text.
 
     `text` is decoded and without a byte order mark; `filename` decides per-file ignores and stands in the result. Text
-    that does not parse gives one AMP000. Raises `RuleFault` when a rule fails, which is a fault of amplint.
+    that does not parse gives one AMP000. Raises `RuleError` when a rule fails, which is a fault of amplint.
     """
     file = SourceFile(text, filename, settings)
     return [diagnostic(file, finding) for finding in findings_in(file)]
@@ -65,24 +65,29 @@ def fix_source(
 ) -> FixResult:
     """Apply the safe fixes (and with `unsafe` the others) until nothing more changes.
 
-    Returns the text unchanged where it does not parse. Raises `RuleFault` as `check_source` does.
+    Returns the text unchanged where it does not parse. Raises `RuleError` as `check_source` does.
     """
     from amplint.edits import fix_to_fixpoint
 
-    applied: list[Diagnostic] = []
     least = Applicability.UNSAFE if unsafe else Applicability.SAFE
+    seen: list[list[tuple[Fix, Diagnostic]]] = []
 
-    def fixes_for(current: str) -> list[Fix]:
+    def find(current: str) -> list[Fix]:
         file = SourceFile(current, filename, settings)
-        wanted = [f for f in findings_in(file) if f.fix is not None and f.fix.applicability >= least]
-        fixable.clear()
-        fixable.update((f.fix, diagnostic(file, f)) for f in wanted if f.fix is not None)
-        return [f.fix for f in wanted if f.fix is not None]
+        wanted = [
+            (finding.fix, diagnostic(file, finding))
+            for finding in findings_in(file)
+            if finding.fix is not None and finding.fix.applicability >= least
+        ]
+        seen.append(wanted)
+        return [fix for fix, _ in wanted]
 
-    fixable: dict[Fix, Diagnostic] = {}
-    outcome = fix_to_fixpoint(text, fixes_for, on_applied=lambda fix: applied.append(fixable[fix]))
-    remaining = check_source(outcome.text, filename, settings)
-    return FixResult(outcome.text, applied, remaining, outcome.messages)
+    outcome = fix_to_fixpoint(text, find)
+    applied: list[Diagnostic] = []
+    for fixes, wanted in zip(outcome.passes, seen, strict=False):
+        done = set(fixes)
+        applied.extend(fixed for fix, fixed in wanted if fix in done)
+    return FixResult(outcome.text, applied, check_source(outcome.text, filename, settings), outcome.messages)
 
 
 def findings_in(file: SourceFile) -> list[Finding]:
@@ -137,7 +142,7 @@ def _run(rule: Rule, file: SourceFile) -> list[Finding]:
     try:
         return list(rule.check(file))
     except Exception as error:
-        raise RuleFault(rule.code, file.filename, error) from error
+        raise RuleError(rule.code, file.filename, error) from error
 
 
 def _unique(found: Iterable[Finding]) -> list[Finding]:

@@ -1,9 +1,9 @@
 """Read a file whose syntax is newer than the Python that runs amplint.
 
-The standard library parses only the syntax of its own version, and a linter in a pre-commit environment often runs on an
-older Python than the code it checks. LibCST knows the newer syntax: with it, the statements that `ast` can't parse are
-blanked (type parameters alone where that is enough), and everything else is checked as always. LibCST takes 0.4 s to
-import, so this module is imported only when a file does not parse.
+The standard library parses only the syntax of its own version, and a linter in a pre-commit environment often runs
+on an older Python than the code it checks. LibCST knows the newer syntax: with it, the statements that `ast` can't
+parse are blanked (type parameters alone where that is enough), and everything else is checked as always. LibCST
+takes 0.4 s to import, so this module is imported only when a file does not parse.
 """
 
 from __future__ import annotations
