@@ -89,10 +89,12 @@ def _entries() -> list[Api]:
         Api("torch.amp.autocast_mode.custom_fwd", "custom_fwd", (2, 4), new_fwd),
         Api("torch.amp.autocast_mode.custom_bwd", "custom_bwd", (2, 4), new_bwd),
         Api("torch.amp.is_autocast_available", "function", (2, 4), (Signature((2, 4), ("device_type",)),)),
-        Api("torch.amp.autocast_mode.is_autocast_available", "function", (2, 4), ()),
+        Api(
+            "torch.amp.autocast_mode.is_autocast_available", "function", (2, 4), (Signature((2, 4), ("device_type",)),)
+        ),
     ]
-    for module in ("torch.distributed.fsdp.sharded_grad_scaler", "torch.distributed.fsdp"):
-        entries.append(Api(f"{module}.ShardedGradScaler", "scaler", (1, 12), _sharded))
+    fsdp = "torch.distributed.fsdp.sharded_grad_scaler"
+    entries.append(Api(f"{fsdp}.ShardedGradScaler", "scaler", (1, 12), _sharded))
     for module in ("torch.cuda.amp", "torch.cuda.amp.autocast_mode"):
         for kind, signatures, since, new_since in (
             ("autocast", cuda_autocast, (1, 6), (1, 10)),
