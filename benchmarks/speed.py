@@ -2,7 +2,7 @@
 
     python benchmarks/speed.py TREE [TREE ...] [--rounds 5] [--torchfix /path/to/torchfix]
 
-The programs run in turn (A B C, A B C, ...), so that a busy machine slows all of them alike; what counts are CPU seconds
+The programs run in turn (A B C, A B C, ...), so a busy machine slows all of them alike; what counts are CPU seconds
 (user and system, of the whole process tree) and the median of the pairwise ratios. The first round warms up and is not
 counted. TorchFix takes minutes and runs once; it is left out where it is not found.
 """
