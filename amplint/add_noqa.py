@@ -41,7 +41,7 @@ def add_noqa(
                 wanted.setdefault(target, set()).add(code)
     noqa_by_row = {
         directive.comment.row: directive
-        for directive in reversed(read_directives(text, layout, names)[0])
+        for directive in reversed(read_directives(text, layout.comments, names)[0])
         if directive.keyword == "noqa" and directive.items is not None
     }
     # From the last row to the first, so that the offsets of those still to come stay right.

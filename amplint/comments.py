@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from amplint.lines import line_starts, split_lines
@@ -46,6 +47,7 @@ class Layout(NamedTuple):
         return self.starts[row - 1] + len(self.lines[row - 1].rstrip())
 
 
+@lru_cache(maxsize=1)
 def read_layout(text: str) -> Layout:
     """Read a text as far as `tokenize` can; raises nothing on broken Python, see `Layout.complete`."""
     import tokenize

@@ -8,12 +8,19 @@ from collections.abc import Iterable, Mapping, Set
 from functools import cached_property
 
 from amplint.comments import Layout, read_layout
-from amplint.directives import Directive, Item, Malformed, matching_rules, read_directives, suggestion
+from amplint.directives import (
+    Directive,
+    Item,
+    Malformed,
+    matching_rules,
+    possible_comments,
+    read_directives,
+    suggestion,
+)
 from amplint.model import Applicability, Edit, Finding, Fix, Span
 
 UNUSED_SUPPRESSION = "AMP900"
 UNREADABLE_FILE = "AMP000"
-_HINT = re.compile("noqa|amplint:", re.IGNORECASE)
 _WELL_FORMED = re.compile(r"AMP[0-9]{3}", re.IGNORECASE)
 _NO_LAYOUT = Layout([], [], [], {}, frozenset(), True)
 
@@ -36,14 +43,34 @@ class Suppressions:
     def __init__(self, text: str, names: Mapping[str, str] | None = None) -> None:
         self._text = text
         self._names = names if names is not None else rule_names()
-        self._layout = read_layout(text) if _HINT.search(text) else _NO_LAYOUT
-        self._directives, self._malformed = read_directives(text, self._layout, self._names)
+        directives, malformed = read_directives(text, possible_comments(text), self._names)
+        self._names_something = bool(malformed) or any(_names_ours(directive) for directive in directives)
+        self._says_something = self._names_something or any(directive.items is None for directive in directives)
         self._used: set[tuple[int, int]] = set()
-        self._by_row: dict[int, list[int]] = {}
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return read_layout(self._text) if self._says_something else _NO_LAYOUT
+
+    @cached_property
+    def _read(self) -> tuple[list[Directive], list[Malformed]]:
+        return read_directives(self._text, self._layout.comments, self._names)
+
+    @property
+    def _directives(self) -> list[Directive]:
+        return self._read[0]
+
+    @cached_property
+    def _file_wide(self) -> list[int]:
+        return [index for index, directive in enumerate(self._directives) if directive.keyword == "ignore-file"]
+
+    @cached_property
+    def _by_row(self) -> dict[int, list[int]]:
+        by_row: dict[int, list[int]] = {}
         for index, directive in enumerate(self._directives):
             for row in _rows(directive):
-                self._by_row.setdefault(row, []).append(index)
-        self._file_wide = [index for index, found in enumerate(self._directives) if found.keyword == "ignore-file"]
+                by_row.setdefault(row, []).append(index)
+        return by_row
 
     @property
     def ignores_file(self) -> bool:
@@ -70,19 +97,21 @@ class Suppressions:
 
     def filter(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that no comment suppresses, in their order."""
-        if not self._directives:
+        if not self._says_something:
             return list(findings)
         return [found for found in findings if not self.suppresses(found.code, self._row(found.span.start))]
 
     def unknown(self) -> list[Finding]:
         """A finding (AMP900) for every code or name that is no rule's and every comment that is written wrongly."""
+        if not self._names_something:
+            return []
         found = [
             self._unknown_item(directive, item)
             for directive in self._directives
             for item in directive.items or ()
             if item.ours and not item.codes
         ]
-        found.extend(map(self._malformed_comment, self._malformed))
+        found.extend(map(self._malformed_comment, self._read[1]))
         return sorted(found, key=lambda finding: finding.span)
 
     def unused(self, enabled: Set[str]) -> list[Finding]:
@@ -91,7 +120,7 @@ class Suppressions:
         To be called after `filter`. Rules that are not among the `enabled` codes are left alone: another run may enable
         them. A comment that names no rule, such as a bare `# noqa`, is never reported: other tools may need it.
         """
-        if UNUSED_SUPPRESSION not in enabled or not self._layout.complete:
+        if UNUSED_SUPPRESSION not in enabled or not self._names_something or not self._layout.complete:
             return []
         reported: list[Finding] = []
         # AMP900 may itself be suppressed, so what names it can be judged only after everything else.
@@ -201,6 +230,10 @@ class Suppressions:
     def _byte_offset(self, position: int) -> int:
         row = bisect_right(self._layout.starts, position)
         return self._byte_starts[row - 1] + _size(self._text[self._layout.starts[row - 1] : position])
+
+
+def _names_ours(directive: Directive) -> bool:
+    return directive.items == () or any(item.ours for item in directive.items or ())
 
 
 def _rows(directive: Directive) -> Iterable[int]:
