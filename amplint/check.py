@@ -50,22 +50,34 @@ class FixResult(NamedTuple):
     messages: list[str]
 
 
-def check_source(text: str, filename: str = "<stdin>", settings: Settings = DEFAULT) -> list[Diagnostic]:
+def check_source(
+    text: str,
+    filename: str = "<stdin>",
+    settings: Settings = DEFAULT,
+    *,
+    faults: list[RuleError] | None = None,
+) -> list[Diagnostic]:
     """Find everything that the enabled rules report in a text, in the order of the text.
 
     `text` is decoded and without a byte order mark; `filename` decides per-file ignores and stands in the result. Text
-    that does not parse gives one AMP000. Raises `RuleError` when a rule fails, which is a fault of amplint.
+    that does not parse gives one AMP000. Raises `RuleError` when a rule fails, which is a fault of amplint; given a
+    list of `faults`, adds the error to it and goes on with the other rules.
     """
     file = SourceFile(text, filename, settings)
-    return [diagnostic(file, finding) for finding in findings_in(file)]
+    return [diagnostic(file, finding) for finding in findings_in(file, faults)]
 
 
 def fix_source(
-    text: str, filename: str = "<stdin>", settings: Settings = DEFAULT, *, unsafe: bool = False
+    text: str,
+    filename: str = "<stdin>",
+    settings: Settings = DEFAULT,
+    *,
+    unsafe: bool = False,
+    faults: list[RuleError] | None = None,
 ) -> FixResult:
     """Apply the safe fixes (and with `unsafe` the others) until nothing more changes.
 
-    Returns the text unchanged where it does not parse. Raises `RuleError` as `check_source` does.
+    Returns the text unchanged where it does not parse. A rule that fails is treated as `check_source` does it.
     """
     from amplint.edits import fix_to_fixpoint
 
@@ -76,7 +88,7 @@ def fix_source(
         file = SourceFile(current, filename, settings)
         wanted = [
             (finding.fix, diagnostic(file, finding))
-            for finding in findings_in(file)
+            for finding in findings_in(file, faults)
             if finding.fix is not None and finding.fix.applicability >= least
         ]
         seen.append(wanted)
@@ -87,10 +99,11 @@ def fix_source(
     for fixes, wanted in zip(outcome.passes, seen, strict=False):
         done = set(fixes)
         applied.extend(fixed for fix, fixed in wanted if fix in done)
-    return FixResult(outcome.text, applied, check_source(outcome.text, filename, settings), outcome.messages)
+    remaining = check_source(outcome.text, filename, settings, faults=faults)
+    return FixResult(outcome.text, applied, remaining, outcome.messages)
 
 
-def findings_in(file: SourceFile) -> list[Finding]:
+def findings_in(file: SourceFile, faults: list[RuleError] | None = None) -> list[Finding]:
     """What the enabled rules find in a file, suppressions taken into account, in the order of the text."""
     enabled = enabled_codes(file.settings, file.filename)
     parse_fault = unreadable(file)
@@ -99,11 +112,12 @@ def findings_in(file: SourceFile) -> list[Finding]:
     found: list[Finding] = []
     for code, rule in all_rules().items():
         if code in enabled and any(trigger in file.text for trigger in rule.triggers):
-            found.extend(_run(rule, file))
+            found.extend(_run(rule, file, faults))
     if file.unseen_rows:
         found = [_without_fix(finding) for finding in found]
         found.append(_partly_read(file))
-    found = _suppressed(file, _unique(found), enabled)
+    # What suppresses a rule that failed is not unused.
+    found = _suppressed(file, _unique(found), enabled.difference(fault.code for fault in faults or ()))
     found.sort(key=lambda finding: (finding.span, finding.code))
     return found
 
@@ -138,11 +152,16 @@ def _without_fix(finding: Finding) -> Finding:
     return finding if finding.fix is None else finding._replace(fix=None, help=_NEWER_PYTHON)
 
 
-def _run(rule: Rule, file: SourceFile) -> list[Finding]:
+def _run(rule: Rule, file: SourceFile, faults: list[RuleError] | None) -> list[Finding]:
     try:
         return list(rule.check(file))
     except Exception as error:
-        raise RuleError(rule.code, file.filename, error) from error
+        fault = RuleError(rule.code, file.filename, error)
+        if faults is None:
+            raise fault from error
+        fault.__cause__ = error
+        faults.append(fault)
+        return []
 
 
 def _unique(found: Iterable[Finding]) -> list[Finding]:
