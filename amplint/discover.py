@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from stat import S_ISDIR, S_ISREG
 from typing import NamedTuple
 
 from amplint.patterns import Patterns
@@ -27,7 +28,7 @@ _SETTINGS_FILES = frozenset(["amplint.toml", "pyproject.toml"])
 
 
 class Problem(NamedTuple):
-    """A path that could not be looked into, and why; `named` is true for one that the user gave and that is missing."""
+    """A path that could not be looked into, and why; `named` is true for one that the user gave."""
 
     path: str
     message: str
@@ -82,12 +83,15 @@ class _Walk:
     def add(self, path: str) -> None:
         """Take in one path that the user named."""
         shown = os.path.normpath(path)
-        if os.path.isdir(shown):
+        try:
+            mode = os.stat(path).st_mode
+        except OSError as error:
+            self._problems.append(Problem(path, _reason(path, error), True))
+            return
+        if S_ISDIR(mode):
             self._walk(shown)
-        elif os.path.exists(shown):
-            self._shown_by_identity.setdefault(os.path.realpath(shown), shown)
         else:
-            self._problems.append(Problem(shown, _missing(shown), True))
+            self._shown_by_identity.setdefault(os.path.realpath(shown), shown)
 
     def result(self) -> Discovery:
         """All files and problems; links come last, so that a file is shown by its own name where it was found."""
@@ -107,7 +111,8 @@ class _Walk:
                 with os.scandir(shown + below or os.curdir) as entries:
                     found = {entry.name: entry for entry in entries}
             except OSError as error:
-                self._problems.append(Problem(shown + below.removesuffix("/") or root, _reason(error)))
+                directory = shown + below.removesuffix("/") or root
+                self._problems.append(Problem(directory, _reason(directory, error)))
                 continue
             names = found.keys()
             if below and not names.isdisjoint(_ENVIRONMENT_MARKS):
@@ -164,10 +169,13 @@ class _Walk:
         # Emacs marks the files that it edits by links to nowhere named `.#file`.
         if os.path.basename(path).startswith(".#"):
             return
-        if os.path.isfile(path):
+        try:
+            mode = os.stat(path).st_mode
+        except OSError as error:
+            self._problems.append(Problem(path, _reason(path, error)))
+            return
+        if S_ISREG(mode):
             self._links.append((os.path.realpath(path), path))
-        elif not os.path.exists(path):
-            self._problems.append(Problem(path, _missing(path)))
 
 
 def _gitignores_above(directory: str) -> Iterator[_Scope]:
@@ -177,13 +185,10 @@ def _gitignores_above(directory: str) -> Iterator[_Scope]:
         return
     inside = os.path.relpath(directory, root)
     parts = [] if inside == os.curdir else inside.split(os.sep)
-    for depth in range(len(parts) + 1):
-        above = os.path.join(root, *parts[:depth])
+    for depth in range(len(parts)):
+        above = os.path.join(root, *parts[:depth], "")
         prefix = "".join(part + "/" for part in parts[depth:])
-        names = {".git"} if depth == 0 else set()
-        if depth < len(parts):
-            names.add(".gitignore")
-        yield from _gitignores_in(os.path.join(above, ""), names, prefix, 0)
+        yield from _gitignores_in(above, (".git", ".gitignore"), prefix, 0)
 
 
 def _gitignores_in(directory: str, names: Iterable[str], prefix: str, skip: int) -> Iterator[_Scope]:
@@ -199,9 +204,7 @@ def _gitignores_in(directory: str, names: Iterable[str], prefix: str, skip: int)
                 yield _Scope(patterns, prefix, skip)
 
 
-def _missing(path: str) -> str:
-    return "broken symbolic link" if os.path.islink(path) else "no such file or directory"
-
-
-def _reason(error: OSError) -> str:
+def _reason(path: str, error: OSError) -> str:
+    if os.path.islink(path) and not os.path.exists(path):
+        return "broken symbolic link"
     return (error.strerror or str(error)).lower()

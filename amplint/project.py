@@ -16,13 +16,9 @@ def repository_root(directory: str) -> str | None:
     return directory
 
 
-def name_in_project(path: str) -> str:
-    """An absolute path of a file as people of the project know it: from the root of the repository, with slashes.
-
-    Outside a repository it is the bare name of the file, so that the text is the same on every machine.
-    """
-    root = repository_root(os.path.dirname(path))
-    return os.path.basename(path) if root is None else os.path.relpath(path, root).replace(os.sep, "/")
+def path_from(directory: str, path: str) -> str:
+    """A path relative to a directory, with slashes, as texts name it that must be the same on every machine."""
+    return os.path.relpath(path, directory).replace(os.sep, "/")
 
 
 def parse_toml(data: bytes) -> dict[str, Any]:

@@ -222,14 +222,15 @@ def _read_directory(directory: str) -> Settings | None:
 
 
 def _read_file(path: str, data: bytes) -> Settings | None:
-    from amplint.project import name_in_project, parse_toml
+    from amplint.project import parse_toml, path_from, repository_root
 
-    place, origin = _shown(path), name_in_project(path)
+    directory, name = os.path.split(path)
+    place, origin = _shown(path), path_from(repository_root(directory) or directory, path)
     try:
         table: Any = parse_toml(data)
     except ValueError as error:
         raise SettingsError(f"{place}: not valid TOML: {error}") from None
-    if os.path.basename(path) == "pyproject.toml":
+    if name == "pyproject.toml":
         tool = table.get("tool")
         table = tool.get("amplint") if isinstance(tool, dict) else None
         if table is None:
@@ -239,7 +240,7 @@ def _read_file(path: str, data: bytes) -> Settings | None:
             raise SettingsError(f"{place}: expected a table")
     settings = DEFAULT._replace(
         **(_parse(table, place) if table else {}),
-        root=os.path.dirname(path),
+        root=directory,
         origins=tuple((key, origin) for key in table),
     )
     if "target-torch" in table:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from amplint.project import name_in_project, parse_toml
+from amplint.project import parse_toml, path_from, repository_root
 
 Version = tuple[int, int]
 Floor = tuple[Version, str]
@@ -99,10 +99,11 @@ class FloorFinder:
     def _mentions(self, directory: str, names: frozenset[str]) -> list[Mention]:
         """The mentions in the first kind of file that has a floor, or else all mentions, none of which has one."""
         mentions: list[Mention] = []
+        base = repository_root(directory) or directory
         for read, paths in _project_files(directory, names):
             for path in paths:
                 try:
-                    mentions += read(path)
+                    mentions += read(path, base)
                 except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
                     self.messages.append(f"{path}: not read for the oldest torch: {error}")
             if any(mention.floor for mention in mentions):
@@ -170,12 +171,12 @@ def _table(parent: Any, *keys: str) -> dict[str, Any]:
     return parent if isinstance(parent, dict) else {}
 
 
-def _read_pyproject(path: str) -> Iterator[Mention]:
+def _read_pyproject(path: str, base: str) -> Iterator[Mention]:
     text = _read_if_about_torch(path)
     if not text:
         return
     document = parse_toml(text.encode())
-    name = name_in_project(path)
+    name = path_from(base, path)
     yield from _mentions_of(_table(document, "project").get("dependencies"), f"{name} [project] dependencies")
     for extra, requirements in _table(document, "project", "optional-dependencies").items():
         yield from _mentions_of(requirements, f"{name} [project.optional-dependencies] {extra}", True)
@@ -186,8 +187,10 @@ def _read_pyproject(path: str) -> Iterator[Mention]:
 
 
 def _poetry_mention(value: Any, where: str) -> Mention:
+    if isinstance(value, str):
+        return Mention(lower_bound(value), f'{where} = "{value}"')
     if not isinstance(value, dict):
-        return Mention(lower_bound(str(value)), f'{where} = "{value}"')
+        return Mention(None, where)
     optional = value.get("optional") is True
     for key in ("version", "url", "tag"):
         if isinstance(value.get(key), str):
@@ -197,7 +200,7 @@ def _poetry_mention(value: Any, where: str) -> Mention:
     return Mention(None, where, optional)
 
 
-def _read_setup_cfg(path: str) -> Iterator[Mention]:
+def _read_setup_cfg(path: str, base: str) -> Iterator[Mention]:
     text = _read_if_about_torch(path)
     if not text:
         return
@@ -208,7 +211,7 @@ def _read_setup_cfg(path: str) -> Iterator[Mention]:
         parser.read_string(text)
     except configparser.Error as error:
         raise ValueError(error) from None
-    name = name_in_project(path)
+    name = path_from(base, path)
     requirements = parser.get("options", "install_requires", fallback="").splitlines()
     yield from _mentions_of(requirements, f"{name} [options] install_requires")
     if parser.has_section("options.extras_require"):
@@ -216,13 +219,13 @@ def _read_setup_cfg(path: str) -> Iterator[Mention]:
             yield from _mentions_of(lines.splitlines(), f"{name} [options.extras_require] {extra}", True)
 
 
-def _read_setup_py(path: str) -> Iterator[Mention]:
+def _read_setup_py(path: str, base: str) -> Iterator[Mention]:
     text = _read_if_about_torch(path)
     if not text:
         return
     import ast
 
-    name = name_in_project(path)
+    name = path_from(base, path)
     tree = ast.parse(text)
     assigned = {
         target.id: node.value
@@ -259,24 +262,24 @@ def _read_setup_py(path: str) -> Iterator[Mention]:
                         yield from _mentions_of([literal.value], where, keyword.arg == "extras_require")
 
 
-def _read_main_requirements(path: str) -> Iterator[Mention]:
-    return _read_requirements(path, False, {path})
+def _read_main_requirements(path: str, base: str) -> Iterator[Mention]:
+    return _read_requirements(path, base, False, {path})
 
 
-def _read_other_requirements(path: str) -> Iterator[Mention]:
-    return _read_requirements(path, True, {path})
+def _read_other_requirements(path: str, base: str) -> Iterator[Mention]:
+    return _read_requirements(path, base, True, {path})
 
 
-def _read_requirements(path: str, optional: bool, seen: set[str]) -> Iterator[Mention]:
+def _read_requirements(path: str, base: str, optional: bool, seen: set[str]) -> Iterator[Mention]:
     """The mentions in a pip requirements file and in those that it includes; `seen` holds the paths already read."""
-    name = name_in_project(path)
+    name = path_from(base, path)
     for row, line in _joined_lines(_read_text(path)):
         include = re.match(r"(?:-r|--requirement)(?:\s+|=|(?<=-r))([^\s#]+)", line)
         if include:
             included = os.path.normpath(os.path.join(os.path.dirname(path), include[1]))
             if included not in seen and os.path.isfile(included):
                 seen.add(included)
-                yield from _read_requirements(included, optional, seen)
+                yield from _read_requirements(included, base, optional, seen)
         else:
             yield from _mentions_of([line], f"{name}:{row}", optional)
 
@@ -296,10 +299,10 @@ def _joined_lines(text: str) -> Iterator[tuple[int, str]]:
     yield start, held
 
 
-def _read_environment(path: str) -> Iterator[Mention]:
+def _read_environment(path: str, base: str) -> Iterator[Mention]:
     """The mentions in a conda environment: the items below `dependencies:`, those of its `pip:` list among them."""
     text = _read_if_about_torch(path)
-    name = name_in_project(path) if text else ""
+    name = path_from(base, path)
     key = ""
     for row, line in enumerate(text.splitlines(), 1):
         item = re.match(r"\s*-\s+(.*)", line)
@@ -309,7 +312,8 @@ def _read_environment(path: str) -> Iterator[Mention]:
             yield from _mentions_of([re.sub(r"\s#.*", "", item[1]).strip("\"' \t")], f"{name}:{row}")
 
 
-_Reader = Callable[[str], Iterator[Mention]]
+_Reader = Callable[[str, str], Iterator[Mention]]
+"""Reads a file, given by its path and the directory from which it is named in sources."""
 
 _READERS: tuple[tuple[_Reader, tuple[str, ...]], ...] = (
     (_read_pyproject, ("pyproject.toml",)),
