@@ -1,1 +1,1 @@
-"""The rules, one module each, named after the rule. They are loaded through `amplint.rule.all_rules` and never by name."""
+"""The rules, one module each, named after the rule; loaded through `amplint.rule.all_rules` and never by name."""
