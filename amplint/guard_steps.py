@@ -1,0 +1,161 @@
+"""The conditions under which a node runs, read off the syntax: branches, early exits, assertions, `try` blocks."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+Arm = Sequence[ast.AST]
+
+_MISSING_API = frozenset(
+    ["ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "NameError", "Exception", "BaseException"]
+)
+_EXITS = frozenset(["exit", "_exit", "quit", "abort", "skip", "skipTest", "fail"])
+_SKIPS = {"skipif": False, "skipIf": False, "skipUnless": True}
+
+
+class Guard(NamedTuple):
+    """A condition under which a node runs: `test` must give `holds`.
+
+    `kind` is `branch` where the test has another arm that runs instead, `exit` where the code before left early, and
+    `assert` where the program stops otherwise. `arms` is the code that runs instead.
+    """
+
+    test: ast.expr
+    holds: bool
+    kind: str
+    arms: tuple[Arm, ...] = ()
+
+
+class Attempt(NamedTuple):
+    """A `try` around a node: `handler` is the arm that the node is in, None for its body (or what comes after it)."""
+
+    node: ast.Try
+    handler: ast.ExceptHandler | None
+
+
+Step = Guard | Attempt
+
+
+def steps(node: ast.AST, parent_of: Callable[[ast.AST], ast.AST | None]) -> Iterator[Step]:
+    """The guards of a node, from the innermost outwards."""
+    child, parent = node, parent_of(node)
+    while parent is not None:
+        yield from _steps_between(child, parent)
+        block = block_with(parent, child)
+        if block is not None:
+            yield from _steps_before(child, block)
+        child, parent = parent, parent_of(parent)
+
+
+def within(node: ast.AST, arm: Arm) -> bool:
+    """Whether a node stands in the text of an arm."""
+    if not arm:
+        return False
+    start = min(_start(first) for first in (arm[0], *getattr(arm[0], "decorator_list", ())))
+    return start <= _start(node) < (getattr(arm[-1], "end_lineno", 0), getattr(arm[-1], "end_col_offset", 0))
+
+
+def _start(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def catches_missing(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler catches what a missing name or a missing parameter raises."""
+    if handler.type is None:
+        return True
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(getattr(kind, "attr", getattr(kind, "id", "")) in _MISSING_API for kind in types)
+
+
+def _steps_between(child: ast.AST, parent: ast.AST) -> Iterator[Step]:
+    """The guards that a parent puts round a child."""
+    if isinstance(parent, ast.If):
+        if child in parent.body:
+            yield Guard(parent.test, True, "branch", (parent.orelse,))
+        elif child in parent.orelse:
+            yield Guard(parent.test, False, "branch", (parent.body,))
+    elif isinstance(parent, ast.IfExp):
+        if child is parent.body:
+            yield Guard(parent.test, True, "branch", ([parent.orelse],))
+        elif child is parent.orelse:
+            yield Guard(parent.test, False, "branch", ([parent.body],))
+    elif isinstance(parent, ast.While):
+        if child in parent.body:
+            yield Guard(parent.test, True, "branch")
+    elif isinstance(parent, ast.BoolOp):
+        for value in parent.values[: parent.values.index(child)]:  # type: ignore[arg-type]
+            yield Guard(value, isinstance(parent.op, ast.And), "branch")
+    elif isinstance(parent, ast.Try):
+        if child in parent.body or child in parent.orelse:
+            yield Attempt(parent, None)
+        elif isinstance(child, ast.ExceptHandler):
+            yield Attempt(parent, child)
+    elif isinstance(parent, ast.match_case):
+        if child in parent.body and parent.guard is not None:
+            yield Guard(parent.guard, True, "branch")
+    elif isinstance(parent, ast.Match) and isinstance(child, ast.match_case):
+        yield from _match_steps(child, parent)
+    elif isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        for decorator in parent.decorator_list:
+            if isinstance(decorator, ast.Call) and decorator.args and child is not decorator:
+                name = getattr(decorator.func, "attr", getattr(decorator.func, "id", ""))
+                if name in _SKIPS:
+                    yield Guard(decorator.args[0], _SKIPS[name], "exit")
+
+
+def _match_steps(case: ast.match_case, node: ast.Match) -> Iterator[Guard]:
+    """The guards of a case of `match FLAG:` with `True` and `False`, the catch-all included."""
+    others = [other for other in node.cases if other is not case]
+    arms = tuple(other.body for other in others)
+    if isinstance(case.pattern, ast.MatchSingleton) and isinstance(case.pattern.value, bool):
+        yield Guard(node.subject, case.pattern.value, "branch", arms)
+    elif isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None:
+        for other in others:
+            if isinstance(other.pattern, ast.MatchSingleton) and isinstance(other.pattern.value, bool):
+                yield Guard(node.subject, not other.pattern.value, "branch", arms)
+            elif other.guard is not None and isinstance(other.pattern, ast.MatchAs):
+                yield Guard(other.guard, False, "branch", (other.body,))
+
+
+def _steps_before(child: ast.AST, block: list[ast.AST]) -> Iterator[Step]:
+    """The guards that earlier statements of a block put on a later one by leaving early."""
+    for statement in reversed(block[: block.index(child)]):
+        if isinstance(statement, ast.Assert):
+            yield Guard(statement.test, True, "assert")
+        elif isinstance(statement, ast.If):
+            if _leaves(statement.body):
+                yield Guard(statement.test, False, _exit_kind(statement.body), (statement.body,))
+            elif _leaves(statement.orelse):
+                yield Guard(statement.test, True, _exit_kind(statement.orelse), (statement.orelse,))
+        elif isinstance(statement, ast.Try) and all(_leaves(handler.body) for handler in statement.handlers):
+            yield Attempt(statement, None)
+
+
+def _exit_kind(block: list[ast.stmt]) -> str:
+    """`assert` for a block that ends the program, `exit` for one that does the work in another way."""
+    return "assert" if isinstance(block[-1], (ast.Raise, ast.Expr)) else "exit"
+
+
+def _leaves(block: list[ast.stmt]) -> bool:
+    """Whether what follows a block never runs after it."""
+    if not block:
+        return False
+    last = block[-1]
+    if isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break)):
+        return True
+    if isinstance(last, ast.If):
+        return _leaves(last.body) and _leaves(last.orelse)
+    if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
+        return getattr(last.value.func, "attr", getattr(last.value.func, "id", "")) in _EXITS
+    return False
+
+
+def block_with(parent: ast.AST, child: ast.AST) -> list[ast.AST] | None:
+    """The list of statements of a parent in which a child stands, None where it stands elsewhere."""
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(parent, field, None)
+        if isinstance(block, list) and child in block:
+            return block
+    return None

@@ -1,0 +1,259 @@
+"""What the code around a node says of the torch version that it runs on.
+
+Conditions, early exits, assertions and `try` blocks are read as sets of releases (see `amplint.version_tests`). On top
+of that stands the question that rules ask: is this use of an old name a fallback that must be left alone?
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from amplint.guard_steps import Attempt, Guard, Step, block_with, catches_missing, steps, within
+from amplint.names import Binding, getattr_constant
+from amplint.releases import ALL, FUTURE, TorchRange, at_least, range_of, since
+from amplint.torch_api import APIS, DEPRECATED_MODULES, OLDEST, STATE_QUERIES, STATE_QUERIES_SINCE, Version
+from amplint.version_tests import Truth, VersionTests
+
+if TYPE_CHECKING:
+    from amplint.source import Ref, SourceFile
+
+_OTHER_MATTERS = re.compile(
+    r"devices?|cuda|cpu|gpus?|xpu|npu|mlu|musa|mps|hpu|tpu|xla|ipu|b?f(?:p|loat)?(?:16|32)|half|precision|mixed|dtype"
+    r"|amp|apex|autocast|scaler|gradscaler|enabled|args|distributed|ddp|fsdp|deepspeed|rank|world|train(?:ing)?|eval"
+    r"|debug|fused|platform"
+)
+_VERSION_MATTERS = re.compile(r"version|new(?:er)?|old(?:er)?|legacy|compat|modern|deprecated|api")
+
+
+class Guards:
+    """The guards of one file."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self.tests = VersionTests(file, self.versions)
+        self._versions: dict[ast.AST, Truth] = {}
+        self._open: set[ast.AST] = set()
+
+    # -- versions -----------------------------------------------------------------------------------------------------
+
+    def range_at(self, node: ast.AST) -> TorchRange:
+        """The torch versions on which a node can run, as far as the code around it says."""
+        return range_of(self.versions(node).true)
+
+    def versions(self, node: ast.AST) -> Truth:
+        """The releases on which a node can run, and those on which it may not run, as masks."""
+        if node in self._versions:
+            return self._versions[node]
+        if node in self._open:
+            return Truth(ALL, ALL)
+        self._open.add(node)
+        true, false = ALL, 0
+        for step in self.steps(node):
+            truth = self.truth(step)
+            if truth.true in (0, ALL) and truth.false in (0, ALL):
+                false = ALL
+            else:
+                true &= truth.true
+                false |= truth.false
+        for function in self._private_functions(node):
+            called = 0
+            for use in self._file.names.loads[function.name]:
+                called |= self.versions(use).true
+            true &= called
+        self._open.discard(node)
+        self._versions[node] = Truth(true, false)
+        return self._versions[node]
+
+    def truth(self, step: Step) -> Truth:
+        """The releases on which one guard lets its node run, and those on which it does not."""
+        if isinstance(step, Guard):
+            truth = self.tests.truth(step.test)
+            return truth if step.holds else ~truth
+        needed = self.needed_by(step.node)
+        if needed is None:
+            return Truth(ALL, ALL)
+        there = at_least(needed)
+        return Truth(there, ALL ^ there) if step.handler is None else Truth(ALL ^ there, there)
+
+    def needed_by(self, node: ast.Try) -> Version | None:
+        """The first torch that has all new names that the body of a `try` uses, None if it uses none."""
+        if not any(catches_missing(handler) for handler in node.handlers):
+            return None
+        needed = [self.needs(ref) for ref in self._file.refs if within(ref.node, node.body)]
+        return max((version for version in needed if version is not None and version >= OLDEST), default=None)
+
+    def needs(self, ref: Ref) -> Version | None:
+        """The first torch on which a reference to a current name of the AMP layer works, None for any other name."""
+        if len(ref.candidates) != 1 or is_old(ref.candidates[0]):
+            return None
+        name = ref.candidates[0]
+        if name in ("torch.is_autocast_enabled", "torch.set_autocast_enabled") and ref.call is not None:
+            given = len(ref.call.args) + len(ref.call.keywords)
+            return STATE_QUERIES_SINCE if given == 1 + name.startswith("torch.set") else None
+        return since(name)
+
+    # -- the old API --------------------------------------------------------------------------------------------------
+
+    def silences(self, ref: Ref) -> bool:
+        """Whether a reference to an old name is a fallback for an old torch that must be left alone."""
+        return self.silence(ref) != ""
+
+    def silence(self, ref: Ref) -> str:
+        """Why a reference to an old name must be left alone, "" if it need not be.
+
+        `shim`: the name stands for the old or the new API. `version`: it runs on an old torch only. `arm`: the other
+        arm of a condition that can't be read uses the new API. `handler`: it runs after something failed that can't
+        be seen. `default`: the name that it binds is bound again to the new API under a condition.
+        """
+        old = [name for name in ref.candidates if is_old(name)]
+        if not old:
+            return ""
+        kinds = {kind_of(name) for name in old}
+        if any(kind_of(name) in kinds for name in ref.candidates if is_new(name)):
+            return "shim"
+        if not self.versions(ref.node).true & FUTURE:
+            return "version"
+        for step in self.steps(ref.node):
+            if isinstance(step, Attempt):
+                if step.handler is not None and catches_missing(step.handler) and self._may_miss_torch(step.node):
+                    return "handler"
+            elif not self.truth_is_known(step) and not _is_about_something_else(step.test):
+                for arm in step.arms:
+                    if any(self._replaces(other, ref) for other in self._file.refs if within(other.node, arm)):
+                        return "arm"
+        return "default" if self._is_default(ref) else ""
+
+    def truth_is_known(self, step: Step) -> bool:
+        """Whether a guard says anything of the version."""
+        truth = self.truth(step)
+        return truth.true not in (0, ALL) or truth.false not in (0, ALL)
+
+    def is_protected(self, node: ast.AST) -> bool:
+        """Whether a missing name at a node is caught: in the body of a `try`, or under `contextlib.suppress`."""
+        child, parent = node, self._file.parent(node)
+        while parent is not None:
+            if isinstance(parent, ast.Try) and child in parent.body and any(map(catches_missing, parent.handlers)):
+                return True
+            if isinstance(parent, (ast.With, ast.AsyncWith)) and child in parent.body:
+                for item in parent.items:
+                    if isinstance(item.context_expr, ast.Call) and "suppress" in ast.unparse(item.context_expr.func):
+                        return True
+            child, parent = parent, self._file.parent(parent)
+        return False
+
+    def _may_miss_torch(self, node: ast.Try) -> bool:
+        """Whether what fails in a `try` may be something of torch and not only the import of another library."""
+        imports = any(isinstance(inner, (ast.Import, ast.ImportFrom)) for inner in node.body)
+        return not imports or any(
+            within(ref.node, node.body) and ref.candidates[0].startswith("torch") for ref in self._file.refs
+        )
+
+    def _replaces(self, new: Ref, old: Ref) -> bool:
+        """Whether one reference is the current form of another: the same kind of thing for the same device."""
+        for name in old.candidates:
+            if not is_old(name):
+                continue
+            device = APIS[name].device if name in APIS else ""
+            for other in new.candidates:
+                if is_new(other) and kind_of(other) == kind_of(name):
+                    given = _device_of(new)
+                    return not given or not device or given.split(":")[0] == device
+        return False
+
+    def _is_default(self, ref: Ref) -> bool:
+        """Whether a reference only gives a name its value where no newer API is found by a later statement."""
+        if _is_getattr_default(ref.node, self._file.parent(ref.node)):
+            return True
+        kinds = {kind_of(name) for name in ref.candidates if is_old(name)}
+        parent = self._file.parent(ref.statement)
+        block = block_with(parent, ref.statement) if parent is not None else None
+        later = block[block.index(ref.statement) + 1 :] if block else []
+        for bindings in self._file.scope(ref.statement).bindings.values():
+            if any(_binds(binding, ref) for binding in bindings):
+                for other in bindings:
+                    newer = any(is_new(name) and kind_of(name) in kinds for name in self._bound(other))
+                    if newer and later and within(other.node, later):
+                        return self._is_conditional(other.node)
+        return False
+
+    def _bound(self, binding: Binding) -> tuple[str, ...]:
+        if binding.kind == "import":
+            return (binding.target,)
+        return () if binding.value is None else self._file.resolve(binding.value)
+
+    def _is_conditional(self, node: ast.AST) -> bool:
+        """Whether a node runs only if the torch in use has what it needs, as far as its guards can be read."""
+        if self.is_protected(node):
+            return True
+        return any(
+            isinstance(step, Attempt) or self.truth_is_known(step) or not _is_about_something_else(step.test)
+            for step in self.steps(node)
+        )
+
+    # -- the way up ---------------------------------------------------------------------------------------------------
+
+    def steps(self, node: ast.AST) -> Iterator[Step]:
+        """The guards of a node, from the innermost outwards."""
+        return steps(node, self._file.parent)
+
+    def _private_functions(self, node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The functions around a node that only this file can call, and that it calls by their name only."""
+        names = self._file.names
+        current = self._file.parent(node)
+        while current is not None:
+            if isinstance(current, (ast.FunctionDef, ast.AsyncFunctionDef)) and not current.decorator_list:
+                scope = names.scope_of(current)
+                hidden = scope.kind == "function" or (scope.kind == "module" and current.name.startswith("_"))
+                bound = scope.bindings.get(current.name, [])
+                if hidden and len(bound) == 1 and names.loads.get(current.name):
+                    yield current
+            current = self._file.parent(current)
+
+
+def is_old(name: str) -> bool:
+    """Whether a qualified name is deprecated, or a module whose contents are."""
+    return name in STATE_QUERIES or name in DEPRECATED_MODULES or (name in APIS and bool(APIS[name].deprecated_since))
+
+
+def is_new(name: str) -> bool:
+    """Whether a qualified name is a current part of the AMP layer that took the place of an old one."""
+    return not is_old(name) and kind_of(name) != ""
+
+
+def kind_of(name: str) -> str:
+    """What a qualified name of the AMP layer is (see `amplint.torch_api.Api`), also `module` or `state`; else ""."""
+    if name in APIS:
+        return "" if name.endswith("ShardedGradScaler") else APIS[name].kind
+    if name in DEPRECATED_MODULES or name in ("torch.amp", "torch.amp.autocast_mode", "torch.amp.grad_scaler"):
+        return "module"
+    if name in STATE_QUERIES or name in {query.new for query in STATE_QUERIES.values()}:
+        return "state"
+    return ""
+
+
+def _binds(binding: Binding, ref: Ref) -> bool:
+    """Whether a binding gives its name the value that a reference stands for."""
+    return binding.alias is ref.node if binding.kind == "import" else binding.value is ref.node
+
+
+def _is_getattr_default(node: ast.AST, parent: ast.AST | None) -> bool:
+    """Whether a node is the default of `getattr(torch.amp, "custom_fwd", default)`."""
+    return isinstance(parent, ast.Call) and getattr_constant(parent) is not None and node in parent.args[2:]
+
+
+def _device_of(ref: Ref) -> str:
+    """The device that a call names as a literal, "" if it names none."""
+    if ref.call is None:
+        return ""
+    given = [k.value for k in ref.call.keywords if k.arg in ("device", "device_type")] or ref.call.args[:1]
+    value = given[0].value if given and isinstance(given[0], ast.Constant) else None
+    return value if isinstance(value, str) else ""
+
+
+def _is_about_something_else(test: ast.expr) -> bool:
+    """Whether the words of a test say that it asks for a device, a precision or an option and not for a version."""
+    words = re.split(r"[^a-z0-9]+|_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", ast.unparse(test)).lower())
+    return any(map(_OTHER_MATTERS.fullmatch, words)) and not any(map(_VERSION_MATTERS.fullmatch, words))
