@@ -95,7 +95,7 @@ class _Walk:
 
     def result(self) -> Discovery:
         """All files and problems; links come last, so that a file is shown by its own name where it was found."""
-        for identity, shown in self._links:
+        for shown, identity in sorted(self._links):
             self._shown_by_identity.setdefault(identity, shown)
         files = (path.replace("/", os.sep) for path in self._shown_by_identity.values())
         return Discovery(sorted(files), sorted(set(self._problems)))
@@ -111,7 +111,7 @@ class _Walk:
                 with os.scandir(shown + below or os.curdir) as entries:
                     found = {entry.name: entry for entry in entries}
             except OSError as error:
-                directory = shown + below.removesuffix("/") or root
+                directory = (shown + below).rstrip("/" + os.sep) or root
                 self._problems.append(Problem(directory, _reason(directory, error)))
                 continue
             names = found.keys()
@@ -175,7 +175,7 @@ class _Walk:
             self._problems.append(Problem(path, _reason(path, error)))
             return
         if S_ISREG(mode):
-            self._links.append((os.path.realpath(path), path))
+            self._links.append((path, os.path.realpath(path)))
 
 
 def _gitignores_above(directory: str) -> Iterator[_Scope]:

@@ -41,7 +41,11 @@ def parse_table(table: Mapping[str, object], place: str) -> dict[str, Any]:
 
 
 def _expected(what: str, value: object, label: str) -> SettingsError:
-    return SettingsError(f"{label}: expected {what}, not {_TYPE_NAMES.get(type(value), type(value).__name__)}")
+    return SettingsError(f"{label}: expected {what}, not {_type_name(value)}")
+
+
+def _type_name(value: object) -> str:
+    return _TYPE_NAMES.get(type(value), f"a {type(value).__name__}")
 
 
 def _texts(value: object, label: str) -> tuple[str, ...]:
@@ -51,7 +55,7 @@ def _texts(value: object, label: str) -> tuple[str, ...]:
         raise _expected("a list of strings", value, label)
     for item in value:
         if not isinstance(item, str):
-            raise _expected("a list of strings", item, f"{label}: an item is wrong")
+            raise SettingsError(f"{label}: expected a list of strings, not one with {_type_name(item)} in it")
     return tuple(value)
 
 
