@@ -77,7 +77,7 @@ def read(path: str) -> bytes:
         with open(path, "rb", buffering=0) as file:
             return file.readall()
     except OSError as error:
-        raise FileError(f"can't be read: {_reason(error)}") from error
+        raise FileError(f"can't be read: {reason(error)}") from error
 
 
 def write_atomically(path: str, data: bytes, *, expected: bytes | None = None) -> None:
@@ -109,8 +109,13 @@ def write_atomically(path: str, data: bytes, *, expected: bytes | None = None) -
                 os.unlink(temporary)
             raise
     except OSError as error:
-        raise FileError(f"can't be written: {_reason(error)}") from error
+        raise FileError(f"can't be written: {reason(error)}") from error
     _sync_directory(os.path.dirname(target))
+
+
+def reason(error: OSError) -> str:
+    """The system's own words for what went wrong, without the path."""
+    return (error.strerror or type(error).__name__).lower()
 
 
 def _declared_encoding(data: bytes) -> str:
@@ -167,7 +172,3 @@ def _sync_directory(directory: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()

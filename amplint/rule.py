@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 Check = Callable[["SourceFile"], Iterator[Finding]]
 
 DOCS_URL = "https://github.com/amplint/amplint/blob/main/docs/rules/"
+ISSUES_URL = "https://github.com/amplint/amplint/issues"
 
 AMP_TRIGGERS = ("autocast", "GradScaler", "cuda.amp", "cpu.amp")
 """The words without which a file has nothing to do with automatic mixed precision."""
+
+DEFAULT_TRIGGERS = (*AMP_TRIGGERS, "amplint:", "noqa: AMP", "accelerate", "Fabric", "LightningModule")
+"""The triggers of all rules that are on by default, so that no rule is imported for files that hold none of them."""
 
 
 class Rule(NamedTuple):

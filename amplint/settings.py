@@ -124,15 +124,27 @@ class SettingsResolver:
     The nearest directory above a file that has an amplint.toml, or a pyproject.toml with `[tool.amplint]`, holds its
     settings; nothing is merged with those further up. `overrides` are the settings of the command line, by the keys of
     the settings file; those that are None were not given. They win: what is selected there is not ignored by the same
-    selector in the file, what is ignored there is not selected by a longer one in the file.
+    selector in the file, what is ignored there is not selected by a longer one in the file. With `config_file` that
+    file holds the settings of all files, and its patterns are relative to the current directory; `isolated` reads
+    neither settings files nor lists of dependencies.
 
     Raises `SettingsError` when settings cannot be read or used.
     """
 
-    def __init__(self, overrides: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        overrides: Mapping[str, object] | None = None,
+        *,
+        config_file: str | None = None,
+        isolated: bool = False,
+    ) -> None:
         given = {key: value for key, value in (overrides or {}).items() if value is not None}
         self._overrides = _parse(given, COMMAND_LINE) if given else {}
         self._default = _override(DEFAULT, self._overrides)
+        self._isolated = isolated
+        self._only: Settings | None = self._default if isolated else None
+        if config_file is not None:
+            self._only = _override(_read_named(config_file), self._overrides)
         self._configs: dict[str, Settings] = {}
         self._settings: dict[str, Settings] = {}
         self._shared: dict[tuple[int, Floor | None], Settings] = {}
@@ -156,6 +168,8 @@ class SettingsResolver:
 
     def config(self, directory: str) -> Settings:
         """The settings of a directory as they are written, without the oldest torch that its dependencies tell."""
+        if self._only is not None:
+            return self._only
         directory = os.path.abspath(directory)
         waiting: list[str] = []
         settings = self._configs.get(directory)
@@ -176,7 +190,7 @@ class SettingsResolver:
 
     def _with_floor(self, directory: str) -> Settings:
         config = self.config(directory)
-        if any(key == "target-torch" for key, _ in config.origins):
+        if self._isolated or any(key == "target-torch" for key, _ in config.origins):
             return config
         if self._floors is None:
             from amplint.torch_floor import FloorFinder
@@ -219,6 +233,20 @@ def _read_directory(directory: str) -> Settings | None:
             if settings is not None:
                 return settings
     return None
+
+
+def _read_named(path: str) -> Settings:
+    """The settings in a file that the user named."""
+    path = os.path.abspath(path)
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read()
+    except OSError as error:
+        raise SettingsError(f"{_shown(path)}: {error.strerror}") from None
+    settings = _read_file(path, data)
+    if settings is None:
+        raise SettingsError(f"{_shown(path)}: there is no {_TABLE} in it")
+    return settings._replace(root=os.getcwd())
 
 
 def _read_file(path: str, data: bytes) -> Settings | None:

@@ -1,0 +1,294 @@
+"""Many files at once: which of them need a look, looking at them, and results in the same order on every run.
+
+Most files never get far: what the cache knows is not read, and what holds no trigger word of a rule is not parsed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplint.files import Decoded, FileError, UndecodableError, decode, read, reason, write_atomically
+from amplint.model import Applicability, Diagnostic, Level, Location
+from amplint.rule import DEFAULT_TRIGGERS, DOCS_URL
+
+if TYPE_CHECKING:
+    from amplint.cache import Cache
+    from amplint.settings import Settings
+
+POOL_BYTES = 1_000_000
+"""Below this much source to parse, starting processes takes longer than they save."""
+
+PLEASE_REPORT = "please report this with the file"
+
+
+class Action(NamedTuple):
+    """What to do with each file: check it, work out its fixes (`fix`), also unsafe ones, and write them (`apply`)."""
+
+    fix: bool = False
+    unsafe: bool = False
+    apply: bool = False
+
+    def concerns(self, found: Sequence[Diagnostic]) -> bool:
+        """Whether there is a fix to make among findings."""
+        least = Applicability.UNSAFE if self.unsafe else Applicability.SAFE
+        return self.fix and any(each.fix is not None and each.fix.applicability >= least for each in found)
+
+
+CHECK = Action()
+
+
+class FileResult(NamedTuple):
+    """What is to be said about one file.
+
+    `diagnostics` is what was found, after fixing what remains; `applied` what the fixes remove. `before` is the file as
+    it was read, None where that was not necessary; `after` is the text with the fixes made, None without any.
+    `messages` tell of internal faults, `error` why the file could not be read or written.
+    """
+
+    filename: str
+    diagnostics: Sequence[Diagnostic] = ()
+    applied: Sequence[Diagnostic] = ()
+    before: Decoded | None = None
+    after: str | None = None
+    messages: Sequence[str] = ()
+    error: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The text to which the rows and columns of `diagnostics` belong, None if it was not read."""
+        if self.after is not None:
+            return self.after
+        return None if self.before is None else self.before.text
+
+
+class RunResult(NamedTuple):
+    """The files about which there is something to say, in the order given, and how many there were in all."""
+
+    files: list[FileResult]
+    checked: int
+
+
+class _Task(NamedTuple):
+    path: str
+    settings: Settings
+    action: Action
+
+
+class _Outcome(NamedTuple):
+    """A result and, where it can be remembered, the status and the content of the file that it belongs to."""
+
+    result: FileResult
+    status: os.stat_result | None = None
+    digest: str = ""
+
+
+def run(
+    files: Sequence[tuple[str, Settings]],
+    action: Action = CHECK,
+    *,
+    cache: Cache | None = None,
+    jobs: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> RunResult:
+    """Check or fix files, each with its settings; what can't be done for one is told in its result.
+
+    `jobs` is the greatest number of processes, 0 for one a CPU. `progress` is called now and then with the number of
+    files done and their total. New results are given to `cache`, which the caller saves.
+    """
+    import gc
+
+    results: dict[int, FileResult] = {}
+    tasks: list[tuple[int, int]] = []
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        for index, (path, settings) in enumerate(files):
+            outcome = _quick_look(path, settings, action, cache)
+            if isinstance(outcome, FileResult):
+                results[index] = outcome
+            else:
+                tasks.append((outcome, index))
+            if progress is not None and index % 64 == 0:
+                progress(len(results), len(files))
+        for index, (result, status, digest) in _examine_all(files, tasks, action, jobs):
+            results[index] = result
+            if cache is not None and status is not None:
+                path, settings = files[index]
+                cache.store(path, status, digest, settings, result.diagnostics)
+            if progress is not None:
+                progress(len(results), len(files))
+    finally:
+        if collected:
+            gc.enable()
+    return RunResult([results[index] for index in sorted(results) if _says_something(results[index])], len(files))
+
+
+def examine(filename: str, data: bytes, settings: Settings, action: Action = CHECK) -> FileResult:
+    """Check the content of one file, or work out its fixes; nothing is written, whatever `action` says."""
+    from amplint.stack import call_with_deep_stack
+
+    try:
+        before = decode(data)
+    except UndecodableError as error:
+        return FileResult(filename, [_unreadable(filename, error)])
+    try:
+        return call_with_deep_stack(lambda: _examine_text(filename, before, data, settings, action))
+    except FileError as error:
+        return FileResult(filename, error=str(error))
+    except Exception as error:
+        return FileResult(filename, before=before, messages=[_fault("the check failed", error)])
+
+
+@lru_cache(maxsize=64)
+def triggers(settings: Settings) -> tuple[bytes, ...]:
+    """The words one of which stands in every file in which a rule that is on can find something."""
+    words = set(DEFAULT_TRIGGERS)
+    if settings.select != ("DEFAULT",) or settings.extend_select:
+        from amplint.rule import all_rules
+        from amplint.settings import enabled_codes
+
+        rules = all_rules()
+        words = {
+            word for code in enabled_codes(settings._replace(per_file_ignores=()), "") for word in rules[code].triggers
+        }
+    # A word that contains another is found with it.
+    needed = [word for word in words if not any(other in word for other in words if other != word)]
+    return tuple(word.encode() for word in sorted(needed, key=lambda word: (len(word), word)))
+
+
+def _quick_look(path: str, settings: Settings, action: Action, cache: Cache | None) -> FileResult | int:
+    """The result for a file that need not be parsed; for another one its size in bytes."""
+    try:
+        status = os.stat(path)
+        if cache is not None:
+            known = cache.find(path, status, settings)
+            if known is not None:
+                return status.st_size if action.concerns(known) else FileResult(path, known)
+        data = read(path)
+    except FileError as error:
+        return FileResult(path, error=str(error))
+    except OSError as error:
+        return FileResult(path, error=f"can't be read: {reason(error)}")
+    if any(word in data for word in triggers(settings)):
+        if cache is not None:
+            from amplint.cache import content_digest
+
+            known = cache.find_by_content(path, status, content_digest(data), settings)
+            if known is not None and not action.concerns(known):
+                return FileResult(path, known)
+        return len(data)
+    found = [] if data.isascii() and b"\0" not in data else _decoding_faults(path, data)
+    if cache is not None:
+        cache.store(path, status, "", settings, found)
+    return FileResult(path, found)
+
+
+def _decoding_faults(path: str, data: bytes) -> list[Diagnostic]:
+    try:
+        decode(data)
+    except UndecodableError as error:
+        return [_unreadable(path, error)]
+    return []
+
+
+def _examine_all(
+    files: Sequence[tuple[str, Settings]], tasks: list[tuple[int, int]], action: Action, jobs: int
+) -> Iterator[tuple[int, _Outcome]]:
+    """Examine the files of `tasks` (size and index in `files`), in several processes if that is worth it."""
+    jobs = min(jobs or available_cpus(), len(tasks))
+    if jobs < 2 or sum(size for size, _ in tasks) < POOL_BYTES:
+        for _, index in tasks:
+            yield index, _examine_file(_Task(*files[index], action))
+        return
+    from amplint.pool import map_in_processes
+    from amplint.rule import all_rules
+
+    all_rules()  # once here and not in every process
+    # The largest first: one that comes last would keep a single process busy at the end.
+    indices = [index for _, index in sorted(tasks, key=lambda task: (-task[0], task[1]))]
+    work = [_Task(*files[index], action) for index in indices]
+    for position, outcome in map_in_processes(_examine_file, work, jobs):
+        index = indices[position]
+        if outcome is None:
+            died = "internal fault: the process that examined the file died (killed, or out of memory)"
+            outcome = _Outcome(FileResult(files[index][0], messages=[f"{died}; {PLEASE_REPORT}"]))
+        yield index, outcome
+
+
+def _examine_file(task: _Task) -> _Outcome:
+    """Read, check or fix, and where that is asked for write one file; raises nothing but what ends the process."""
+    from amplint.cache import content_digest
+
+    path, settings, action = task
+    try:
+        status = os.stat(path)
+        data = read(path)
+    except FileError as error:
+        return _Outcome(FileResult(path, error=str(error)))
+    except OSError as error:
+        return _Outcome(FileResult(path, error=f"can't be read: {reason(error)}"))
+    result = examine(path, data, settings, action)
+    if result.messages or result.error is not None:
+        return _Outcome(result)
+    if result.after is None or result.before is None:
+        return _Outcome(result, status, content_digest(data))
+    if not action.apply:
+        return _Outcome(result)
+    try:
+        new_data = result.before.encode(result.after)
+        write_atomically(path, new_data, expected=data)
+        return _Outcome(result, os.stat(path), content_digest(new_data))
+    except (FileError, OSError) as error:
+        why = str(error) if isinstance(error, FileError) else f"can't be read: {reason(error)}"
+        return _Outcome(examine(path, data, settings)._replace(error=why))
+
+
+def _examine_text(filename: str, before: Decoded, data: bytes, settings: Settings, action: Action) -> FileResult:
+    from amplint.check import RuleError, check_source, fix_source
+
+    faults: list[RuleError] = []
+    after: str | None = None
+    applied: Sequence[Diagnostic] = ()
+    messages: list[str] = []
+    if action.fix:
+        fixed = fix_source(before.text, filename, settings, unsafe=action.unsafe, faults=faults)
+        found, applied, messages = fixed.remaining, fixed.applied, fixed.messages
+        if fixed.text != before.text:
+            if before.encode(before.text) != data:
+                raise FileError(f"can't be written: its encoding {before.encoding} does not give back the same bytes")
+            before.encode(fixed.text)
+            after = fixed.text
+    else:
+        found = check_source(before.text, filename, settings, faults=faults)
+    messages += dict.fromkeys(_fault(f"rule {fault.code} failed", fault.__cause__ or fault) for fault in faults)
+    return FileResult(filename, found, applied, before if found or after is not None else None, after, messages)
+
+
+def _says_something(result: FileResult) -> bool:
+    return bool(result.diagnostics or result.applied or result.messages or result.error)
+
+
+def _unreadable(filename: str, error: UndecodableError) -> Diagnostic:
+    place = Location(error.row, error.column)
+    url = f"{DOCS_URL}AMP000-unreadable-file.md"
+    return Diagnostic("AMP000", "unreadable-file", Level.ERROR, error.message, filename, place, place, (), None, url)
+
+
+def _fault(what: str, error: BaseException) -> str:
+    """Say what failed and where in our code, in one line that a report can quote."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = "" if trace is None else f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"
+    text = " ".join(str(error).split())
+    return f"internal fault: {what}: {type(error).__name__}: {text}{where}; {PLEASE_REPORT}"
+
+
+def available_cpus() -> int:
+    """The number of CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
