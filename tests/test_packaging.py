@@ -53,4 +53,4 @@ def test_wheel_needs_no_torch(wheel: Path) -> None:
         for line in archive.read(metadata).decode().splitlines()
         if line.startswith("Requires-Dist: ") and "extra ==" not in line
     ]
-    assert [need.split(";")[0].split(">")[0].strip() for need in needs] == ["click", "libcst", "pathspec", "tomli"]
+    assert [need.split(";")[0].split(">")[0].strip() for need in needs] == ["click", "libcst", "tomli"]
