@@ -108,7 +108,7 @@ def findings_in(file: SourceFile, faults: list[RuleError] | None = None) -> list
     enabled = enabled_codes(file.settings, file.filename)
     parse_fault = unreadable(file)
     if parse_fault is not None:
-        return [parse_fault]
+        return _suppressed(file, [parse_fault], frozenset())
     found: list[Finding] = []
     for code, rule in all_rules().items():
         if code in enabled and any(trigger in file.text for trigger in rule.triggers):

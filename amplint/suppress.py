@@ -72,11 +72,6 @@ class Suppressions:
                 by_row.setdefault(row, []).append(index)
         return by_row
 
-    @property
-    def ignores_file(self) -> bool:
-        """Whether the file says `# amplint: ignore-file`, for all rules."""
-        return self._everything_suppressed(0)
-
     def suppresses(self, code: str, row: int) -> bool:
         """Whether a finding that starts in a row (from 1) is suppressed; marks all comments that do it as used.
 

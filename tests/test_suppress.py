@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amplint import check_source
 from amplint.add_noqa import add_noqa
 from amplint.edits import apply_fixes
 from amplint.model import Applicability, Finding, Span
@@ -164,15 +165,15 @@ class TestIgnoreFile:
     def test_everything(self) -> None:
         text = "# amplint: ignore-file\nx = 1\n"
         assert suppressed(text, 2) == list(NAMES)
-        assert Suppressions(text, NAMES).ignores_file
 
     def test_some(self) -> None:
         text = "x = 1\ny = 2  # amplint: ignore-file[AMP001, AMP3]\n"
         assert suppressed(text, 1) == ["AMP001", "AMP301", "AMP302"]
-        assert not Suppressions(text, NAMES).ignores_file
 
     def test_an_unreadable_file(self) -> None:
         assert suppressed("# amplint: ignore-file[AMP000]\nf(\n") == ["AMP000"]
+        assert [found.code for found in check_source("f(  # noqa\n")] == ["AMP000"]
+        assert check_source("# amplint: ignore-file\nf(\n") == []
 
 
 class TestFilter:
