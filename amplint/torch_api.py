@@ -178,3 +178,63 @@ STATE_QUERIES_SINCE: Version = (2, 4)
 
 AUTOCAST_SPELLINGS: dict[str, Version] = {"torch.autocast": (1, 10), "torch.amp.autocast": (1, 12)}
 """The two names of the current autocast class and the first torch that has each."""
+
+DEFAULT_DTYPES: dict[str, str] = {
+    "cuda": "float16",
+    "xpu": "float16",
+    "mps": "float16",
+    "mtia": "float16",
+    "cpu": "bfloat16",
+    "hpu": "bfloat16",
+    "xla": "bfloat16",
+}
+"""The dtype of autocast where none is given, by device type (`torch.get_autocast_dtype` of torch 2.13)."""
+
+AUTOCAST_DEVICES = frozenset(
+    (
+        "cpu",
+        "cuda",
+        "ipu",
+        "xpu",
+        "mkldnn",
+        "opengl",
+        "opencl",
+        "ideep",
+        "hip",
+        "ve",
+        "fpga",
+        "maia",
+        "xla",
+        "lazy",
+        "vulkan",
+        "mps",
+        "meta",
+        "hpu",
+        "mtia",
+        "privateuseone",
+    )
+)
+"""The device types that torch itself knows; a backend may register its own in place of `privateuseone` (`npu`)."""
+
+INDEXED_DEVICE_SINCE: Version = (2, 4)
+"""The first torch whose autocast takes a device with an index (`cuda:0`) without an error."""
+
+SCALER_METHODS = frozenset(
+    (
+        "get_backoff_factor",
+        "get_growth_factor",
+        "get_growth_interval",
+        "get_scale",
+        "is_enabled",
+        "load_state_dict",
+        "scale",
+        "set_backoff_factor",
+        "set_growth_factor",
+        "set_growth_interval",
+        "state_dict",
+        "step",
+        "unscale_",
+        "update",
+    )
+)
+"""The public methods of GradScaler, the same in every torch since 1.6."""
