@@ -41,18 +41,18 @@ def map_in_processes(
                 _send(ours, items[busy[ours][1]])
             for connection in cast("list[Connection]", wait(list(busy))):
                 process, index = busy.pop(connection)
+                result: Result | None
                 try:
-                    yield index, connection.recv()
+                    result, alive = connection.recv(), True
                 except (EOFError, OSError):
-                    process.join()
-                    yield index, None
-                    continue
-                if waiting:
+                    result, alive = None, False
+                if alive and waiting:
                     busy[connection] = (process, waiting.pop())
                     _send(connection, items[busy[connection][1]])
                 else:
                     connection.close()
                     process.join()
+                yield index, result
     finally:
         for process, _ in busy.values():
             process.terminate()

@@ -1,0 +1,73 @@
+"""Rules and files for tests of the machinery, so that these don't depend on what the real rules find."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from amplint import rule as registry
+from amplint import selectors
+from amplint.model import Applicability, Edit, Finding, Fix, Level, Span
+from amplint.rule import AMP_TRIGGERS, Rule, all_rules
+from amplint.source import SourceFile
+
+SOURCE = "autocast = old, risky, plain\n"
+"""A file with one finding of each kind."""
+
+FIXED = "autocast = new, risky, plain\n"
+UNSAFELY_FIXED = "autocast = new, better, plain\n"
+
+
+def _word(
+    code: str, word: str, replacement: str | None, applicability: Applicability
+) -> Callable[..., Iterator[Finding]]:
+    def check(file: SourceFile) -> Iterator[Finding]:
+        """Find a word."""
+        for match in re.finditer(rf"\b{word}\b".encode(), file.encoded):
+            span = Span(*match.span())
+            fix = replacement and Fix(f"Write {replacement}", (Edit(span, replacement),), applicability)
+            yield Finding(code, span, f"{word} is found", fix=fix or None)
+
+    return check
+
+
+def _crash(file: SourceFile) -> Iterator[Finding]:
+    """Fail where a file says so."""
+    if b"crash" in file.encoded:
+        raise ValueError("the toy broke")
+    yield from ()
+
+
+TOYS = (
+    Rule("TOY001", "toy-safe", Level.WARNING, _word("TOY001", "old", "new", Applicability.SAFE), Applicability.SAFE),
+    Rule("TOY002", "toy-crash", Level.ERROR, _crash),
+    Rule(
+        "TOY003",
+        "toy-unsafe",
+        Level.ERROR,
+        _word("TOY003", "risky", "better", Applicability.UNSAFE),
+        Applicability.UNSAFE,
+    ),
+    Rule("TOY004", "toy-plain", Level.INFO, _word("TOY004", "plain", None, Applicability.SAFE)),
+    Rule("TOY005", "toy-off", Level.ERROR, _word("TOY005", "quiet", None, Applicability.SAFE), None, False, ("quiet",)),
+    Rule("TOY006", "toy-breaks", Level.WARNING, _word("TOY006", "broken", "(", Applicability.SAFE), Applicability.SAFE),
+)
+
+
+@pytest.fixture
+def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put the toys in the place of all rules but AMP000."""
+    real = all_rules()
+    caches = (all_rules, selectors.canonical, selectors.selected_codes)
+    monkeypatch.setattr(registry, "_registered", {"AMP000": real["AMP000"]} | {toy.code: toy for toy in TOYS})
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    monkeypatch.undo()
+    for cache in caches:
+        cache.cache_clear()
+
+
+assert "autocast" in AMP_TRIGGERS
