@@ -14,7 +14,9 @@ from amplint.names import STAR_EXPORTS, UNKNOWN, Binding, Names, Scope, getattr_
 if TYPE_CHECKING:
     from amplint.flow.violations import Violation
     from amplint.guards import Guards
+    from amplint.regions import Regions
     from amplint.settings import Settings
+    from amplint.values import Values
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _ROOTS = ("torch", "apex")
@@ -235,6 +237,20 @@ class SourceFile:
         from amplint.guards import Guards
 
         return Guards(self)
+
+    @cached_property
+    def values(self) -> Values:
+        """What expressions stand for inside this file."""
+        from amplint.values import Values
+
+        return Values(self)
+
+    @cached_property
+    def regions(self) -> Regions:
+        """The autocast regions of this file."""
+        from amplint.regions import Regions
+
+        return Regions(self)
 
     @cached_property
     def _violations(self) -> dict[str, list[Violation]]:

@@ -1,0 +1,93 @@
+"""Names that hold low-precision tensors: what a model returned inside an autocast region, followed to its uses."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplint.contexts import OFF
+from amplint.regions import Region
+from amplint.training import body_of, is_model_call, returns_float32, source_of, targets_of
+from amplint.values import Function, path_of
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+
+class Lowered(NamedTuple):
+    """A low-precision value: the assignment that named it, the model call behind it, and the region it ran in."""
+
+    assignment: ast.stmt
+    call: ast.Call
+    region: Region
+
+
+class LoweredValues:
+    """The names of one function (or of the module) that hold outputs of models which ran in an autocast region."""
+
+    def __init__(self, file: SourceFile, function: Function | None) -> None:
+        self._file = file
+        self.nodes = body_of(file, function)
+        self._bindings: dict[str, list[tuple[tuple[int, int], ast.AST]]] = {}
+        for node in self.nodes:
+            for target in targets_of(node):
+                self._bind(target, node)
+            if isinstance(node, (ast.For, ast.AsyncFor)):
+                for part in ast.walk(node.target):
+                    if isinstance(part, ast.expr):
+                        self._bind(part, node)
+
+    def _bind(self, target: ast.expr, node: ast.AST) -> None:
+        path = path_of(target)
+        if path:
+            place = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
+            self._bindings.setdefault(path, []).append((place, node))
+
+    def behind(self, node: ast.expr) -> Lowered | None:
+        """The model output that an expression is (or a view of it), as the last assignment before it says."""
+        path = path_of(source_of(node))
+        place = (node.lineno, node.col_offset)
+        before = [entry for entry in self._bindings.get(path, ()) if entry[0] < place]
+        if not path or not before:
+            return None
+        assignment = max(before, key=lambda entry: entry[0])[1]
+        if not isinstance(assignment, (ast.Assign, ast.AnnAssign)) or assignment.value is None:
+            return None
+        if self._on_another_branch(assignment, node):
+            return None
+        value = source_of(assignment.value)
+        if isinstance(value, (ast.Name, ast.Attribute)) and path_of(value) != path:
+            return self.behind(assignment.value)
+        if not isinstance(value, ast.Call) or not is_model_call(self._file, value):
+            return None
+        region = self._file.regions.at(assignment)
+        if region is None or region.enabled == OFF or not region.is_low_precision:
+            return None
+        if returns_float32(self._file, value):
+            return None
+        return Lowered(assignment, value, region)
+
+    def _on_another_branch(self, assignment: ast.AST, use: ast.AST) -> bool:
+        """Whether a use can be reached without the assignment: it stands in a branch that the use isn't in."""
+        around = set()
+        current: ast.AST | None = use
+        while current is not None:
+            around.add(current)
+            current = self._file.parent(current)
+        child, parent = assignment, self._file.parent(assignment)
+        while parent is not None and parent not in around:
+            if isinstance(parent, (ast.If, ast.Try, ast.For, ast.AsyncFor, ast.While, ast.Match, ast.ExceptHandler)):
+                return True
+            child, parent = parent, self._file.parent(parent)
+        if isinstance(parent, ast.If):
+            return _arm(parent, child) != _arm(parent, self._child_of(parent, use))
+        return False
+
+    def _child_of(self, parent: ast.AST, node: ast.AST) -> ast.AST:
+        while (above := self._file.parent(node)) is not parent and above is not None:
+            node = above
+        return node
+
+
+def _arm(branch: ast.If, child: ast.AST) -> str:
+    return "body" if child in branch.body else "orelse"
