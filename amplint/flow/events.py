@@ -1,0 +1,455 @@
+"""Events: how the automata move in a world, and which faults that gives."""
+
+from __future__ import annotations
+
+from amplint.flow import ir
+from amplint.flow.guards import Frame
+from amplint.flow.program import Program
+from amplint.flow.protocol import (
+    CHECKS,
+    GRADIENTS,
+    SCALE,
+    SEVERAL_OPTIMIZERS,
+    STAGE,
+    UNKNOWN,
+    Fault,
+    advance,
+)
+from amplint.flow.values import Values
+from amplint.flow.verdicts import CERTAIN_ONLY, Hit, Tally, Where, blame, crossed_boundary, worded
+from amplint.flow.worlds import Mark, World, Worlds
+from amplint.model import Label, Span
+
+_OF_SCALER = ("scale", "scaler-use", "unscale", "step", "update")
+_SENSITIVE_TO_SCALE = frozenset({"SGD", "Adagrad", "Adadelta", "Rprop", "ASGD"})
+"""Optimizers whose step does change with the size of the gradients; the Adam family's hardly does."""
+
+
+class Events(Values):
+    """The part of the engine that feeds events to the automata."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.tally = Tally()
+        self.scaler_steps = program.any_event("step") or program.any_event("update")
+
+    def feed(self, event: ir.Event, world: World) -> Worlds:
+        """The worlds after an event."""
+        if event.kind in _OF_SCALER:
+            return self._feed_scaler(event, world)
+        if event.kind in ("backward", "autograd"):
+            return [self._feed_backward(event, world)]
+        if event.kind in ("plain-step", "zero-grad"):
+            return [self._feed_optimizer(event, world)]
+        if event.kind in ("foreign-backward", "gradients-changed", "optimizer-call"):
+            return [self._doubt_gradients(event, world)]
+        return [self._feed_gradients(event, world)]
+
+    # -- events on a scaler -------------------------------------------------------------------------------------------
+
+    def _feed_scaler(self, event: ir.Event, world: World) -> Worlds:
+        assert event.scaler is not None
+        place = self.frame.resolve(event.scaler)
+        found = world.cells.get(place)
+        name = str(found[1]) if found is not None and found[0] == "object" else place
+        absent = found is not None and found[0] in ("none", "unbound")
+        if absent or self.guards.is_none(name, world):
+            self._unbound(event, world, place)
+            return []
+        self._count(event, world)
+        if (found is not None and found[0] == "off") or self.guards.is_absent(name, world):
+            return [world]
+        self.places[name] = place
+        if event.kind == "scaler-use":
+            return [world]
+        if ("scale", name) not in world.types:
+            world = world.track(name, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+        if event.kind == "scale":
+            world = world.typed(("scale", name), advance(SCALE, world.state("scale", name), "backward")[0])
+        elif ("escaped", name) not in world.types:
+            world = self._update(event, name, world) if event.kind == "update" else self._on_pair(event, name, world)
+        return self.guards.exists(name, world)
+
+    def _on_pair(self, event: ir.Event, name: str, world: World) -> World:
+        optimizer = self.object_at(event.optimizer, world) if event.optimizer else None
+        if optimizer is None:  # an optimizer without a name: give this scaler up
+            return world.doubt(name)
+        self._meet(optimizer)
+        world = self._identities(event, name, optimizer, world)
+        gradients = world.state("gradients", name, optimizer)
+        staged = f"{event.kind}-nothing" if gradients == "cleared" else event.kind
+        before = world
+        _, no_scale = advance(SCALE, world.state("scale", name), event.kind)
+        stage, wrong_stage = advance(STAGE, world.state("stage", name, optimizer), staged)
+        after, wrong_gradients = self._gradients(gradients, event.kind)
+        checks, _ = advance(CHECKS, world.state("checks", name), event.kind)
+        world = world.typed(("stage", name, optimizer), stage).typed(("gradients", name, optimizer), after)
+        world = world.typed(("checks", name), checks)
+        fault = wrong_stage or wrong_gradients or no_scale
+        if fault is not None:
+            self._report(event, fault, name, optimizer, before)
+            world = world.doubt(name, optimizer)
+            if no_scale is not None:
+                world = world.doubt(name)
+        world = world.marked(("stage", name, optimizer), self.mark(event.span))
+        if event.kind == "step":
+            world = self._step_in_region(event, world).marked(("spent", name, optimizer), self.mark(event.span))
+        return world.copy(trail=())
+
+    def _gradients(self, state: str, event: str) -> tuple[str, Fault | None]:
+        if self.several and (state, event) in SEVERAL_OPTIMIZERS:
+            return advance(SEVERAL_OPTIMIZERS, state, event)
+        return advance(GRADIENTS, state, event)
+
+    def _update(self, event: ir.Event, name: str, world: World) -> World:
+        before = world
+        _, no_scale = advance(SCALE, world.state("scale", name), "update")
+        checks, no_checks = advance(CHECKS, world.state("checks", name), "update")
+        fault = no_checks or no_scale
+        if fault is not None:
+            self._report(event, fault, name, None, before)
+        for optimizer in (*world.optimizers(name), "*"):
+            for table, label in ((STAGE, "stage"), (GRADIENTS, "gradients")):
+                key = (label, name, optimizer)
+                world = world.typed(key, advance(table, world.state(*key), "update")[0])
+        world = world.typed(("checks", name), checks)
+        if fault is not None:
+            world = world.doubt(name)
+        world = world.marked(("update", name), self.mark(event.span))
+        return world.copy(trail=())
+
+    def _identities(self, event: ir.Event, name: str, optimizer: str, world: World) -> World:
+        """Report `unscale_(wrapper)` followed by `step(inner)`: the scaler keeps its state by object."""
+        if event.kind != "step" or world.state("stage", name, optimizer) in ("unscaled", "stepped"):
+            return world
+        for other in world.optimizers(name):
+            unscaled = world.marks.get(("stage", name, other))
+            if world.state("stage", name, other) == "unscaled" and self.related(optimizer, other) and unscaled:
+                if not unscaled.old:
+                    self._hit(event, "optimizer-identity", world, name, other, blamed=unscaled)
+                return world.doubt(name, other).doubt(name, optimizer)
+        return world
+
+    def _meet(self, optimizer: str) -> None:
+        self.optimizers.add(optimizer)
+
+    # -- events on gradients ------------------------------------------------------------------------------------------
+
+    def _feed_backward(self, event: ir.Event, world: World) -> World:
+        loss = self.simple(event.loss, world) if event.loss is not None else None
+        region = world.regions[-1] if world.regions else None
+        self._count(event, world)
+        if region is not None and region.on:
+            entered = Mark(region.span, region.stack, False, "")
+            self._hit(event, "backward-in-autocast", world, "", None, partner=entered)
+            world = self._again_in_region(event, world)
+        if event.kind == "autograd":
+            return world
+        if loss is not None and loss[0] == "scaled":
+            world = self._scaled_backward(event, str(loss[1]), world)
+        elif loss is not None and loss[0] in ("plain", "none", "bool"):
+            for name in world.scalers():
+                world = self._on_all(event, "plain-backward", name, world)
+            world = world.marked(("plain",), self.mark(event.span))
+        else:
+            types = {key: UNKNOWN if key[0] == "gradients" else state for key, state in world.types.items()}
+            world = world.copy(types=types).marked(("plain",), self.mark(event.span))
+        return world
+
+    def _scaled_backward(self, event: ir.Event, name: str, world: World) -> World:
+        if ("scale", name) not in world.types:
+            world = world.track(name, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN)
+        world = world.typed(("scale", name), advance(SCALE, world.state("scale", name), "backward")[0])
+        for optimizer in (*world.optimizers(name), "*"):
+            key = ("stage", name, optimizer)
+            world = world.typed(key, advance(STAGE, world.state(*key), "backward")[0])
+        world = self._on_all(event, "backward", name, world)
+        return world.marked(("scaled", name), self.mark(event.span))
+
+    def _on_all(self, event: ir.Event, kind: str, name: str, world: World) -> World:
+        """Feed a backward to the gradients of every optimizer of a scaler."""
+        if ("escaped", name) in world.types:
+            return world
+        before = world
+        reported = False
+        for optimizer in (*world.optimizers(name), "*"):
+            key = ("gradients", name, optimizer)
+            state, fault = self._gradients(world.state(*key), kind)
+            world = world.typed(key, state)
+            if fault is not None and optimizer == "*" and before.optimizers(name):
+                world = world.typed(key, UNKNOWN)
+            elif fault is not None:
+                if not reported:
+                    self._report(event, fault, name, optimizer, before)
+                    reported = True
+                world = world.typed(key, UNKNOWN)
+                if fault.kind == "unscale-in-accumulation":
+                    world = world.doubt(name, optimizer)
+        return world
+
+    def _feed_optimizer(self, event: ir.Event, world: World) -> World:
+        optimizer = self.object_at(event.optimizer, world) if event.optimizer else None
+        self._count(event, world)
+        if optimizer is not None:
+            self._meet(optimizer)
+        elif event.kind == "plain-step":
+            return world
+        if event.kind == "plain-step":
+            world = self._step_in_region(event, world)
+        for name in world.scalers():
+            if ("escaped", name) in world.types:
+                continue
+            if optimizer is None:  # model.zero_grad(): everybody's gradients, if there is only one optimizer
+                for known in (*world.optimizers(name), "*"):
+                    key = ("gradients", name, known)
+                    state = UNKNOWN if self.several else advance(GRADIENTS, world.state(*key), "zero-grad")[0]
+                    world = world.typed(key, state)
+                continue
+            key = ("gradients", name, optimizer)
+            state, fault = self._gradients(world.state(*key), event.kind)
+            if fault is not None and self._matters(fault, optimizer, name, world):
+                self._report(event, fault, name, optimizer, world)
+            if fault is not None:
+                world = world.doubt(name, optimizer)
+                if not self.several:
+                    world = world.doubt(name)
+            else:
+                world = world.typed(key, state)
+        if event.kind == "zero-grad":
+            world = world.marked(("zero", optimizer or ""), self.mark(event.span))
+        return world
+
+    def _matters(self, fault: Fault, optimizer: str, name: str, world: World) -> bool:
+        """Whether a bypass is one: a scaler that never steps anything is a fixed multiplier, which Adam does not feel."""
+        if fault.kind != "step-bypasses-scaler" or self.scaler_steps:
+            return True
+        return self.families.get(optimizer) in _SENSITIVE_TO_SCALE
+
+    def _feed_gradients(self, event: ir.Event, world: World) -> World:
+        """A clip or another use of gradients: wrong while they are scaled, whoever owns them."""
+        owner = self._owner(event)
+        if not self.quiet:
+            self.tally.count("any-way", self._where(event), world)
+        for name in world.scalers():
+            if ("escaped", name) in world.types:
+                continue
+            known = world.optimizers(name) or ["*"]
+            if owner in known:
+                known = [owner]
+            states = {optimizer: world.state("gradients", name, optimizer) for optimizer in known}
+            if any(state in ("unscaled", UNKNOWN, "mixed", "late", "plain") for state in states.values()):
+                continue
+            self._count(event, world)
+            for optimizer, state in states.items():
+                fault = self._gradients(state, event.kind)[1]
+                if (
+                    fault is not None
+                    and fault.kind == "clip-after-step"
+                    and (len(set(states.values())) > 1 or self._pending_elsewhere(name, world))
+                ):
+                    continue
+                if fault is not None:
+                    self._report(event, fault, name, optimizer if optimizer != "*" else None, world)
+                    break
+        return world
+
+    def _pending_elsewhere(self, name: str, world: World) -> bool:
+        others = [other for other in world.scalers() if other != name]
+        return any(world.state("gradients", other, "*") != "clean" for other in others)
+
+    def _owner(self, event: ir.Event) -> str | None:
+        """The optimizer whose parameters an event uses, where the only candidate is known."""
+        if event.params is None:
+            return None
+        place = self.frame.resolve(event.params)
+        owners = [optimizer for optimizer in self.optimizers if place in self.owners.get(optimizer, ())]
+        return owners[0] if len(owners) == 1 else None
+
+    def _doubt_gradients(self, event: ir.Event, world: World) -> World:
+        """Something changed gradients in a way that can't be followed: those of one optimizer, or all."""
+        optimizer = self.object_at(event.optimizer, world) if event.optimizer else None
+        types = dict(world.types)
+        for name in world.scalers():
+            if optimizer is not None:
+                types["gradients", name, optimizer] = UNKNOWN
+        if optimizer is None:
+            types = {key: UNKNOWN if key[0] == "gradients" else state for key, state in types.items()}
+        return world.copy(types=types)
+
+    # -- regions ------------------------------------------------------------------------------------------------------
+
+    def _step_in_region(self, event: ir.Event, world: World) -> World:
+        region = world.regions[-1] if world.regions else None
+        if region is None or not region.on:
+            return world
+        entered = Mark(region.span, region.stack, False, "")
+        self._hit(event, "step-in-autocast", world, "", None, partner=entered)
+        key = ("region", str(region.span.start))
+        return world.typed(key, "stepped").marked(key, self.mark(event.span))
+
+    def _again_in_region(self, event: ir.Event, world: World) -> World:
+        region = world.regions[-1]
+        key = ("region", str(region.span.start))
+        step = world.marks.get(key)
+        if world.types.get(key) != "stepped" or step is None:
+            return world
+        if not self.quiet:
+            entered = Mark(region.span, region.stack, False, "")
+            where = blame(Where(step.span, step.stack, step.procedure), entered)
+            label = Label(region.span, "one region holds several iterations")
+            hit = Hit("step-in-autocast", where, step.span, False, (label,), (), "", "", region.span, again=True)
+            self.tally.hit(event.kind, self._where(event), world, hit)
+        return world.typed(key, "entered")
+
+    # -- reporting ----------------------------------------------------------------------------------------------------
+
+    def _where(self, event: ir.Event) -> Where:
+        return Where(event.span, self.stack, self.frame.procedure.name)
+
+    def _count(self, event: ir.Event, world: World) -> None:
+        if not self.quiet:
+            self.tally.count(event.kind, self._where(event), world)
+
+    def _unbound(self, event: ir.Event, world: World, place: str) -> None:
+        # A test around the use may exclude this world in a way that can't be seen; an element is never known to be there.
+        if not self.branches and "[" not in place:
+            self._hit(event, "scaler-maybe-unbound", world, place, None)
+
+    def _report(self, event: ir.Event, fault: Fault, name: str, optimizer: str | None, world: World) -> None:
+        """Name a fault as the catalogue does and record it."""
+        if self.quiet:
+            return
+        marks = world.marks
+        stage = marks.get(("stage", name, optimizer or "*"))
+        scaled = marks.get(("scaled", name))
+        kind, blamed, partner = fault.kind, None, scaled
+        if kind in ("unscale-twice", "unscale-after-step", "scaler-step-twice"):
+            partner = stage
+            if stage is not None and stage.old:
+                kind, blamed = self._next_round(kind, world), stage
+                if kind == "":
+                    return
+        elif kind == "unscale-in-accumulation":
+            if stage is None:
+                return
+            blamed = partner = stage
+            if stage.old and world.trail and not crossed_boundary(world.trail) and self._loop_updates():
+                kind = "update-skipped-on-path"
+        elif kind == "no-gradients-at-step":
+            partner = blamed = marks.get(("zero", optimizer or ""), marks.get(("zero", "")))
+            if blamed is None or blamed.old:
+                return
+        elif kind == "unscaled-backward":
+            loss = self.simple(event.loss, world) if event.loss is not None else None
+            if event.kind != "backward" or (loss is not None and loss[0] == "scaled"):
+                blamed = marks.get(("plain",))
+                if blamed is None:
+                    return
+        elif kind == "update-between-optimizers":
+            partner = blamed = marks.get(("update", name))
+            if blamed is None:
+                return
+            if not self.several:
+                kind = "update-before-step"
+        elif kind == "update-before-step":
+            update = marks.get(("update", name))
+            if self.several and update is not None and not update.old:
+                kind, partner = "update-between-optimizers", update
+            elif crossed_boundary(world.trail):
+                kind = "update-in-accumulation"
+        elif kind in ("double-step", "clip-after-step"):
+            partner = marks.get(("spent", name, optimizer or "*"), scaled)
+        self._hit(event, kind, world, name, optimizer, blamed=blamed, partner=partner, raises=fault.raises)
+
+    def _next_round(self, kind: str, world: World) -> str:
+        """The name of a fault whose first half lies in an earlier round of a loop."""
+        if kind == "unscale-twice" and crossed_boundary(world.trail):
+            return "unscale-in-accumulation"
+        loop = self.loops[-1] if self.loops else None
+        if self._loop_updates():
+            return "update-skipped-on-path"
+        if loop is not None and loop.span.start < 0 and self.program.any_event("update"):
+            return ""  # the loop is in another file, and so may be the update
+        return "missing-update" if kind != "unscale-twice" else "update-skipped-on-path"
+
+    def _loop_updates(self) -> bool:
+        return bool(self.loops) and "update" in self.program.kinds(self.loops[-1].body)
+
+    def _hit(
+        self,
+        event: ir.Event,
+        kind: str,
+        world: World,
+        name: str,
+        optimizer: str | None,
+        *,
+        blamed: Mark | None = None,
+        partner: Mark | None = None,
+        raises: bool = False,
+    ) -> None:
+        if self.quiet:
+            return
+        here = self._where(event)
+        related: Span | None
+        if blamed is not None:
+            other = Mark(event.span, self.stack, False, here.procedure)
+            place = blame(Where(blamed.span, blamed.stack, blamed.procedure), other)
+            inner = blamed.span
+            related = event.span
+        else:
+            place = blame(here, partner)
+            inner = event.span
+            related = partner.span if partner is not None else None
+        labels = self._labels(kind, name, optimizer, world, event, place)
+        frame = self.frames[min(len(place.stack), len(self.frames) - 1)]
+        hit = Hit(
+            kind,
+            place._replace(procedure=frame.procedure.name),
+            inner,
+            raises,
+            labels,
+            worded(world.trail),
+            self._text(frame, name, world),
+            self._text(frame, optimizer, world),
+            related,
+            event.threshold,
+            optimizer_class=self.families.get(optimizer or "", ""),
+        )
+        self.tally.hit("any-way" if kind in CERTAIN_ONLY else event.kind, here, world, hit)
+
+    def _text(self, frame: Frame, name: str | None, world: World) -> str:
+        """The source text that names an object in the function of `frame`, "" where there is none."""
+        for path in frame.procedure.objects if name else ():
+            place = frame.resolve(path)
+            found = world.cells.get(place)
+            if name == (str(found[1]) if found is not None and found[0] == "object" else place):
+                return ir.text_of(path)
+        return ""
+
+    def _labels(
+        self, kind: str, name: str, optimizer: str | None, world: World, event: ir.Event, place: Where
+    ) -> tuple[Label, ...]:
+        marks = world.marks
+        named = (
+            (marks.get(("scaled", name)), "gradients are scaled here"),
+            (marks.get(("plain",)) if kind == "unscaled-backward" else None, "this loss is not scaled"),
+            (marks.get(("stage", name, optimizer or "*")), "unscaled or stepped here"),
+            (marks.get(("update", name)) if kind.startswith("update-be") else None, "updated here"),
+            (marks.get(("zero", optimizer or "")) if kind == "no-gradients-at-step" else None, "zeroed here"),
+        )
+        labels = [Label(mark.span, text) for mark, text in named if mark is not None and mark.span != place.span]
+        if event.span != place.span:
+            labels.append(Label(event.span, f"{_DID.get(event.kind, 'used')} here"))
+        return tuple(labels)
+
+
+_DID = {
+    "clip": "clipped",
+    "grad-read": "read",
+    "unscale": "unscaled",
+    "step": "stepped",
+    "plain-step": "stepped",
+    "update": "updated",
+    "backward": "differentiated",
+    "zero-grad": "zeroed",
+}

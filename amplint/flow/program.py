@@ -1,0 +1,84 @@
+"""A file as the engine sees it: its procedures and classes, and what their blocks may do."""
+
+from __future__ import annotations
+
+from amplint.flow import ir
+
+MODULE = "<module>"
+
+
+class ClassInfo:
+    """A class of the file: its methods (those of bases in the file included), and which of them set up scalers."""
+
+    __slots__ = ("methods", "name", "setup")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.methods: dict[str, str] = {}
+        self.setup: tuple[str, ...] = ()
+
+
+class Program:
+    """All procedures of a file by name, its classes, and questions about blocks that are answered once."""
+
+    def __init__(self) -> None:
+        self.procedures: dict[str, ir.Procedure] = {}
+        self.classes: dict[str, ClassInfo] = {}
+        self.globals: ir.Block = ()
+        """The module's assignments that other procedures may rely on, without events and calls."""
+        self._kinds: dict[int, frozenset[str]] = {}
+        self._near: dict[int, frozenset[str]] = {}
+        self._busy: set[int] = set()
+
+    def kinds(self, block: ir.Block) -> frozenset[str]:
+        """The kinds of event that a block may cause, through calls; `new-scaler` and `new-optimizer` among them."""
+        return self._reach(block, self._kinds, loops=True)
+
+    def near_kinds(self, block: ir.Block) -> frozenset[str]:
+        """As `kinds`, without what only happens in loops inside the block."""
+        return self._reach(block, self._near, loops=False)
+
+    def _reach(self, block: ir.Block, memory: dict[int, frozenset[str]], *, loops: bool) -> frozenset[str]:
+        key = id(block)
+        if key in memory:
+            return memory[key]
+        if key in self._busy:
+            return frozenset()
+        self._busy.add(key)
+        found: set[str] = set()
+        for statement in block:
+            if isinstance(statement, ir.Event):
+                found.add(statement.kind)
+            elif isinstance(statement, ir.Invoke):
+                procedure = self.procedures.get(statement.target)
+                if procedure is not None:
+                    found |= self._reach(procedure.body, memory, loops=loops)
+            elif isinstance(statement, ir.Assign):
+                if isinstance(statement.value, ir.New):
+                    found.add("new-scaler")
+                elif isinstance(statement.value, ir.Optimizer):
+                    found.add("new-optimizer")
+            elif loops or not isinstance(statement, ir.Loop) or statement.rounds is not None:
+                for inner in ir.inner_blocks(statement):
+                    found |= self._reach(inner, memory, loops=loops)
+        self._busy.discard(key)
+        if not self._busy:
+            memory[key] = frozenset(found)
+        return frozenset(found)
+
+    def callers(self) -> frozenset[str]:
+        """The procedures that some other procedure of the file calls."""
+        return frozenset(
+            statement.target
+            for name, procedure in self.procedures.items()
+            for statement in ir.every(procedure.body)
+            if isinstance(statement, ir.Invoke) and statement.target != name
+        )
+
+    def any_event(self, kind: str) -> bool:
+        """Whether any procedure has an event of this kind."""
+        return any(
+            isinstance(statement, ir.Event) and statement.kind == kind
+            for procedure in self.procedures.values()
+            for statement in ir.every(procedure.body)
+        )

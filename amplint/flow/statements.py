@@ -1,0 +1,390 @@
+"""Statements: how control flows through the IR."""
+
+from __future__ import annotations
+
+from amplint.flow import ir
+from amplint.flow.events import Events
+from amplint.flow.guards import Frame
+from amplint.flow.loops import scaler_in_loop
+from amplint.flow.program import Program
+from amplint.flow.protocol import UNKNOWN
+from amplint.flow.worlds import Abstract, Active, World, Worlds, join, view
+from amplint.model import Span
+
+MAX_ROUNDS = 8
+MAX_DEPTH = 5
+MAX_STEPS = 20_000
+ELSEWHERE = Span(-1, -1)
+"""The place of a loop that is not in the file."""
+
+RESULT = "<result>"
+
+
+class Budget(Exception):
+    """The procedure takes more steps than the engine allows; it is left alone."""
+
+
+class Out:
+    """Where worlds leave a block."""
+
+    __slots__ = ("broken", "continued", "normal", "returned")
+
+    def __init__(self, normal: Worlds) -> None:
+        self.normal = normal
+        self.broken: Worlds = []
+        self.continued: Worlds = []
+        self.returned: Worlds = []
+
+    def also(self, other: Out) -> None:
+        """Add the other ways out of another block."""
+        self.broken = self.broken + other.broken
+        self.continued = self.continued + other.continued
+        self.returned = self.returned + other.returned
+
+
+class Statements(Events):
+    """The part of the engine that interprets statements."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.steps = 0
+        self.active: list[str] = []
+        self.sinks: list[Worlds] = []
+
+    def block(self, body: ir.Block, worlds: Worlds) -> Out:
+        """The ways out of a block that is entered in `worlds`."""
+        out = Out(worlds)
+        for statement in body:
+            if not out.normal:
+                break
+            self.steps += len(out.normal)
+            if self.steps > MAX_STEPS:
+                raise Budget
+            step = self.statement(statement, out.normal)
+            out.also(step)
+            out.normal = step.normal if len(step.normal) < 2 else join(step.normal)
+        return out
+
+    def statement(self, statement: ir.Stmt, worlds: Worlds) -> Out:
+        """The ways out of one statement."""
+        if isinstance(statement, ir.Event):
+            return Out([after for world in worlds for after in self.feed(statement, world)])
+        if isinstance(statement, ir.Assign):
+            return Out([after for world in worlds for after in self.assign(statement, world)])
+        if isinstance(statement, ir.If):
+            return self.branch(statement, worlds)
+        if isinstance(statement, ir.Loop):
+            return self.loop(statement, worlds)
+        if isinstance(statement, ir.Try):
+            return self.attempt(statement, worlds)
+        if isinstance(statement, ir.Within):
+            return self.within(statement, worlds)
+        if isinstance(statement, ir.Invoke):
+            if self.sinks and self.program.kinds(self.program.procedures[statement.target].body):
+                self.sinks[-1] += worlds
+            return Out([after for world in worlds for after in self.invoke(statement, world)])
+        if isinstance(statement, ir.Return):
+            result = self.frame.resolve(f"%{RESULT}")
+            returned: Out = Out([])
+            for world in worlds:
+                for value, after in self.evaluate(statement.value, world):
+                    left = self.guards.bind(result, value, after)
+                    returned.returned.append(self.decided(left, statement.span, "return", True))
+            return returned
+        return self.simple_statement(statement, worlds)
+
+    def simple_statement(self, statement: ir.Stmt, worlds: Worlds) -> Out:
+        """The ways out of a statement without blocks, calls and values."""
+        if isinstance(statement, ir.Jump):
+            out = Out([])
+            if statement.kind == "raise":
+                if self.sinks:
+                    self.sinks[-1] += worlds
+            else:
+                left = [self.decided(world, statement.span, statement.kind, True) for world in worlds]
+                setattr(out, {"break": "broken", "continue": "continued"}[statement.kind], left)
+            return out
+        if isinstance(statement, ir.Enter):
+            return Out([entered for world in worlds for entered in self.enter(statement.value, world)])
+        if isinstance(statement, ir.Escape):
+            return Out([self.escape(statement, world) for world in worlds])
+        if isinstance(statement, ir.Risk) and self.sinks:
+            self.sinks[-1] += worlds
+        if isinstance(statement, ir.Suspend):
+            return Out([self.suspend(world) for world in worlds])
+        return Out(worlds)
+
+    def assign(self, statement: ir.Assign, world: World) -> Worlds:
+        """The worlds after an assignment."""
+        place = self.frame.resolve(statement.path)
+        if isinstance(statement.value, ir.New):
+            scaler_in_loop(self, statement.value)
+        bound: Worlds = []
+        for value, after in self.evaluate(statement.value, world):
+            known = value
+            if value == ("object", place):
+                known = None
+            after = self.guards.bind(place, known, after)
+            if value is None or value[0] in ("plain", "none"):
+                after = self.rebound(place, after)
+            bound.append(after)
+        return bound
+
+    def rebound(self, place: str, world: World) -> World:
+        """The world in which the object that was known by `place` is another one."""
+        dead = [key for key in world.types if place in key[1:]]
+        if not dead:
+            return world
+        if any(key[0] == "scale" for key in dead):
+            return world.forget(place)
+        return world.copy(types={key: UNKNOWN if key in dead else state for key, state in world.types.items()})
+
+    def branch(self, statement: ir.If, worlds: Worlds) -> Out:
+        """Both arms of an `if`, each in the worlds that can take it."""
+        taken: Worlds = []
+        passed: Worlds = []
+        for world in worlds:
+            formula = self.guards.formula(statement.test, self.frame, world)
+            yes, no = self.guards.split(formula, world)
+            if yes and no and statement.text:
+                yes = [self.decided(w, statement.span, statement.text, True) for w in yes]
+                no = [self.decided(w, statement.span, statement.text, False) for w in no]
+            taken += yes
+            passed += no
+        self.branches.append(statement)
+        out = self.block(statement.then, join(taken))
+        other = self.block(statement.orelse, join(passed))
+        self.branches.pop()
+        out.also(other)
+        out.normal = out.normal + other.normal
+        return out
+
+    # -- loops --------------------------------------------------------------------------------------------------------
+
+    def elsewhere(self, body: ir.Block) -> ir.Loop:
+        """The loop around a procedure that holds a whole iteration."""
+        return ir.Loop(None, (), body, (), ELSEWHERE)
+
+    def loop(self, statement: ir.Loop, worlds: Worlds) -> Out:
+        """A loop: to a fixpoint in silence, then once for the record."""
+        if statement.rounds is not None:
+            return self.rounds(statement, worlds)
+        self.loops.append(statement)
+        branches, self.branches = self.branches, list(self.branches)
+        current = join(worlds)
+        self.quiet += 1
+        for _ in range(MAX_ROUNDS):
+            once = self.round(statement, current)
+            again = once.normal + once.continued
+            if statement.span == ELSEWHERE:
+                again = again + once.returned
+            grown = join(current + [world.round() for world in again])
+            if view(grown) == view(current):
+                break
+            current = grown
+        else:
+            current = join(world.doubt().copy(facts=frozenset()) for world in current)
+        self.quiet -= 1
+        last = self.round(statement, current)
+        self.loops.pop()
+        self.branches = branches
+        leave = join(last.normal + last.continued)
+        if statement.test is not None:
+            leave = self.head(statement, join(worlds + [world.round() for world in leave]))[1]
+        out = self.block(statement.orelse, leave)
+        out.returned = out.returned + last.returned
+        out.normal = out.normal + last.broken
+        return out
+
+    def head(self, statement: ir.Loop, worlds: Worlds) -> tuple[Worlds, Worlds]:
+        """The worlds that enter the body, and those that leave the loop."""
+        for path in statement.binds:
+            place = self.frame.resolve(path)
+            worlds = [self.rebound(place, self.guards.bind(place, None, world)) for world in worlds]
+        if statement.test is None:
+            return join(worlds), worlds
+        entered: Worlds = []
+        left: Worlds = []
+        for world in self.block(statement.head, worlds).normal:
+            yes, no = self.guards.split(self.guards.formula(statement.test, self.frame, world), world)
+            entered += yes
+            left += no
+        return join(entered), join(left)
+
+    def round(self, statement: ir.Loop, worlds: Worlds) -> Out:
+        """One pass through a loop's head and body."""
+        return self.block(statement.body, self.head(statement, worlds)[0])
+
+    def rounds(self, statement: ir.Loop, worlds: Worlds) -> Out:
+        """A loop whose rounds are known."""
+        out = Out(worlds)
+        broken: Worlds = []
+        for binds in statement.rounds or ():
+            bound = self.block(binds, join(out.normal)).normal
+            once = self.block(statement.body, join(bound))
+            broken = broken + once.broken
+            out.returned = out.returned + once.returned
+            out.normal = join(once.normal + once.continued)
+        tail = self.block(statement.orelse, out.normal)
+        tail.returned = tail.returned + out.returned
+        tail.normal = tail.normal + broken
+        return tail
+
+    # -- exceptions and contexts ---------------------------------------------------------------------------------------
+
+    def attempt(self, statement: ir.Try, worlds: Worlds) -> Out:
+        """`try`: handlers run in the worlds of the marked calls; `finally` once for each way out."""
+        self.sinks.append([])
+        out = self.block(statement.body, worlds)
+        raised = join(self.sinks.pop())
+        tail = self.block(statement.orelse, out.normal)
+        out.also(tail)
+        out.normal = tail.normal
+        for handler in statement.handlers:
+            arm = self.block(handler, [self.decided(w, ELSEWHERE, "except", True) for w in raised])
+            out.also(arm)
+            out.normal = out.normal + arm.normal
+        if not statement.final:
+            if self.sinks and not statement.handlers:
+                self.sinks[-1] += raised
+            return out
+        if self.sinks and not statement.handlers:  # already failing: seen by an outer handler, never reported
+            self.quiet += 1
+            self.sinks[-1] += self.block(statement.final, raised).normal
+            self.quiet -= 1
+        done = Out([])
+        for way in Out.__slots__:
+            left = getattr(out, way)
+            part = self.block(statement.final, join(left)) if left else Out([])
+            done.also(part)
+            setattr(done, way, getattr(done, way) + part.normal)
+        return done
+
+    def within(self, statement: ir.Within, worlds: Worlds) -> Out:
+        """`with`: the region is active in the body, and whatever was entered in it ends with it."""
+        entered: Worlds = []
+        depths: dict[int, int] = {}
+        for world in worlds:
+            for after in self.enter(statement.value, world):
+                entered.append(after)
+                depths[id(after)] = len(world.regions)
+        depth = min(depths.values(), default=0)
+        out = self.block(statement.body, join(entered))
+        for way in Out.__slots__:
+            left = [
+                world.copy(regions=world.regions[:depth]) if len(world.regions) > depth else world
+                for world in getattr(out, way)
+            ]
+            setattr(out, way, left)
+        return out
+
+    def enter(self, value: ir.Value, world: World) -> Worlds:
+        """The worlds in which a context manager was entered."""
+        entered: Worlds = []
+        for found, after in self.evaluate(value, world):
+            if found is None or found[0] != "region":
+                entered.append(after)
+                continue
+            span, formula = found[1], found[2]
+            assert isinstance(span, Span)
+            on, off = [after], Worlds()
+            if isinstance(formula, tuple):
+                on, off = self.guards.split(formula, after)
+            key = ("region", str(span.start))
+            for world_on in on:
+                active = Active(span, self.stack, True)
+                entered.append(world_on.typed(key, "entered").copy(regions=(*world_on.regions, active)))
+            for world_off in off:
+                entered.append(world_off.copy(regions=(*world_off.regions, Active(span, self.stack, False))))
+        return entered
+
+    # -- calls and escapes --------------------------------------------------------------------------------------------
+
+    def invoke(self, statement: ir.Invoke, world: World) -> Worlds:
+        """The worlds after a call of one of the file's procedures."""
+        procedure = self.program.procedures[statement.target]
+        if statement.target in self.active or len(self.active) > MAX_DEPTH:
+            return [self.guards.bind(self.frame.resolve(statement.result), None, world.doubt())]
+        caller, prefix = self.frame, f"{statement.target}#{len(self.active)}:"
+        alias: dict[str, str] = {}
+        cells: dict[str, Abstract] = {}
+        left = dict(procedure.defaults)
+        for slot, value in statement.args:
+            name = slot
+            if isinstance(slot, int):
+                name = procedure.params[slot] if slot < len(procedure.params) else ""
+            assert isinstance(name, str)
+            if not name:
+                continue
+            left.pop(name, None)
+            if isinstance(value, ir.Copy) and name not in procedure.rebound:
+                alias[name] = caller.resolve(value.path)
+            else:
+                pairs = self.evaluate(value, world)
+                found, world = pairs[0]
+                if found is not None:
+                    cells[prefix + name] = found
+        if procedure.receiver and statement.receiver is not None:
+            alias[procedure.receiver] = caller.resolve(statement.receiver)
+        elif procedure.receiver and procedure.owner:
+            alias[procedure.receiver] = f"<{procedure.owner}>"
+        outer = self._outer_frame(procedure, caller)
+        for name, value in left.items():
+            found = self.simple(value, world)
+            if found is not None:
+                cells[prefix + name] = found
+        for name in procedure.made:
+            cells[prefix + name.lstrip("%")] = ("unbound",)
+        self.frame = Frame(procedure, prefix, outer, alias)
+        self.frames.append(self.frame)
+        self.active.append(statement.target)
+        stack, self.stack = self.stack, (*self.stack, statement.span)
+        out = self.block(procedure.body, [world.copy(cells={**world.cells, **cells})])
+        self.stack = stack
+        self.active.pop()
+        self.frames.pop()
+        self.frame = caller
+        return [self._back(after, prefix, statement) for after in join(out.normal + out.returned)]
+
+    def _outer_frame(self, procedure: ir.Procedure, caller: Frame) -> Frame | None:
+        """The frame around a closure: the running one of the function that defines it."""
+        frame: Frame | None = caller
+        while frame is not None and procedure.outer is not None:
+            if frame.procedure.name == procedure.outer:
+                return frame
+            frame = frame.outer
+        if procedure.outer is not None and procedure.outer in self.program.procedures:
+            around = self.program.procedures[procedure.outer]
+            alias = {around.receiver: f"<{around.owner}>"} if around.receiver and around.owner else {}
+            return Frame(around, f"{around.name}:", None, alias)
+        return None
+
+    def _back(self, world: World, prefix: str, statement: ir.Invoke) -> World:
+        result = world.cells.get(f"{prefix}{RESULT}")
+        cells = {path: value for path, value in world.cells.items() if not path.startswith(prefix)}
+        facts = frozenset(fact for fact in world.facts if prefix not in fact[0])
+        trail = tuple(step for step in world.trail if step.text != "return")
+        back = world.copy(cells=cells, facts=facts, trail=trail)
+        if result is not None and result[0] == "when" and prefix in str(result[1]):
+            formula = result[1]
+            assert isinstance(formula, tuple)
+            yes, no = self.guards.split(formula, world)
+            result = None if yes and no else ("bool", bool(yes))
+        return self.guards.bind(self.frame.resolve(statement.result), result, back)
+
+    def escape(self, statement: ir.Escape, world: World) -> World:
+        """The world after a scaler or an optimizer went to code that can't be seen."""
+        name = self.object_at(statement.path, world)
+        if name is None:
+            return world
+        if ("scale", name) in world.types:
+            world = world.doubt(name)
+            return world.typed(("escaped", name), "yes") if statement.lasting else world
+        return world.doubt(optimizer=name)
+
+    def suspend(self, world: World) -> World:
+        """The world after `yield`: what isn't local may have changed."""
+        for name in world.scalers():
+            if not name.startswith("new@"):
+                world = world.doubt(name)
+        return world
