@@ -251,7 +251,7 @@ def _show_diff(console: Console, file: FileResult) -> None:
 def _tell_fixed(session: _Session, applied: Sequence[Diagnostic]) -> None:
     files = len({each.filename for each in applied})
     remaining = session.diagnostics
-    unsafe = sum(each.fix is not None for each in remaining)
+    unsafe = sum(each.fix is not None and each.fix.applicability == Applicability.UNSAFE for each in remaining)
     done = "Fixed" if session.request.apply or STDIN in session.request.paths else "Would fix"
     text = f"{done} {_counted(len(applied), 'finding')} in {_counted(files, 'file')}" if applied else "Nothing to fix"
     if remaining:

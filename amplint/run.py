@@ -225,25 +225,25 @@ def _examine_file(task: _Task) -> _Outcome:
     path, settings, action = task
     try:
         status = os.stat(path)
-        data = read(path)
+        data = read_data = read(path)
     except FileError as error:
         return _Outcome(FileResult(path, error=str(error)))
     except OSError as error:
         return _Outcome(FileResult(path, error=f"can't be read: {reason(error)}"))
     result = examine(path, data, settings, action)
+    if result.after is not None and result.before is not None and action.apply:
+        data = result.before.encode(result.after)
+        try:
+            write_atomically(path, data, expected=read_data)
+            status = os.stat(path)
+        except (FileError, OSError) as error:
+            why = str(error) if isinstance(error, FileError) else f"can't be read: {reason(error)}"
+            return _Outcome(examine(path, read_data, settings)._replace(error=why))
+    elif result.after is not None:
+        return _Outcome(result)
     if result.messages or result.error is not None:
         return _Outcome(result)
-    if result.after is None or result.before is None:
-        return _Outcome(result, status, content_digest(data))
-    if not action.apply:
-        return _Outcome(result)
-    try:
-        new_data = result.before.encode(result.after)
-        write_atomically(path, new_data, expected=data)
-        return _Outcome(result, os.stat(path), content_digest(new_data))
-    except (FileError, OSError) as error:
-        why = str(error) if isinstance(error, FileError) else f"can't be read: {reason(error)}"
-        return _Outcome(examine(path, data, settings)._replace(error=why))
+    return _Outcome(result, status, content_digest(data))
 
 
 def _examine_text(filename: str, before: Decoded, data: bytes, settings: Settings, action: Action) -> FileResult:

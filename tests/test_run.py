@@ -159,9 +159,13 @@ def test_a_failing_rule_does_not_keep_others_from_fixing(here: Path, toys: None)
     assert len(file.messages) == 1
 
 
-def test_a_file_with_a_fault_is_not_written(here: Path, toys: None) -> None:
-    run(write(here, a=SOURCE + "crash\n"), APPLY)
-    assert (here / "a.py").read_text() == SOURCE + "crash\n"
+def test_a_file_with_a_fault_is_written_with_the_other_fixes_and_not_remembered(here: Path, toys: None) -> None:
+    files = write(here, a=SOURCE + "crash\n")
+    for _ in range(2):
+        cache = Cache(".")
+        assert len(only(run(files, APPLY, cache=cache)).messages) == 1
+        cache.save()
+    assert (here / "a.py").read_text() == FIXED + "crash\n"
 
 
 def test_a_fault_outside_of_the_rules_is_told(here: Path, toys: None, monkeypatch: pytest.MonkeyPatch) -> None:
