@@ -42,11 +42,20 @@ def steps(node: ast.AST, parent_of: Callable[[ast.AST], ast.AST | None]) -> Iter
     """The guards of a node, from the innermost outwards."""
     child, parent = node, parent_of(node)
     while parent is not None:
-        yield from _steps_between(child, parent)
+        if isinstance(parent, ast.If) and child in parent.body and not parent.orelse:
+            yield Guard(parent.test, True, "branch", (_after(parent, parent_of(parent)),))
+        else:
+            yield from _steps_between(child, parent)
         block = block_with(parent, child)
         if block is not None:
             yield from _steps_before(child, block)
         child, parent = parent, parent_of(parent)
+
+
+def _after(node: ast.If, parent: ast.AST | None) -> Arm:
+    """The code that runs only if a condition without an `else` fails: what follows it where its body leaves early."""
+    block = block_with(parent, node) if parent is not None and _leaves(node.body) else None
+    return block[block.index(node) + 1 :] if block else ()
 
 
 def within(node: ast.AST, arm: Arm) -> bool:

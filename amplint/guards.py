@@ -105,8 +105,9 @@ class Guards:
         """Why a reference to an old name must be left alone, "" if it need not be.
 
         `shim`: the name stands for the old or the new API. `version`: it runs on an old torch only. `arm`: the other
-        arm of a condition that can't be read uses the new API. `handler`: it runs after something failed that can't
-        be seen. `default`: the name that it binds is bound again to the new API under a condition.
+        arm of a condition, on the version or on something that can't be read, uses the new API. `handler`: it runs
+        after something failed that can't be seen. `default`: the name that it binds is bound again to the new API
+        under a condition.
         """
         old = [name for name in ref.candidates if is_old(name)]
         if not old:
@@ -120,9 +121,9 @@ class Guards:
             if isinstance(step, Attempt):
                 if step.handler is not None and catches_missing(step.handler) and self._may_miss_torch(step.node):
                     return "handler"
-            elif not self.truth_is_known(step) and not _is_about_something_else(step.test):
+            elif self.truth_is_known(step) or not _is_about_something_else(step.test):
                 for arm in step.arms:
-                    if any(self._replaces(other, ref) for other in self._file.refs if within(other.node, arm)):
+                    if any(self.replaces(other, ref) for other in self._file.refs if within(other.node, arm)):
                         return "arm"
         return "default" if self._is_default(ref) else ""
 
@@ -130,6 +131,11 @@ class Guards:
         """Whether a guard says anything of the version."""
         truth = self.truth(step)
         return truth.true not in (0, ALL) or truth.false not in (0, ALL)
+
+    @staticmethod
+    def speaks_of_versions(test: ast.expr) -> bool:
+        """Whether the words of a test say that it asks for a version or for a newer API."""
+        return any(map(_VERSION_MATTERS.fullmatch, _words(test)))
 
     def is_protected(self, node: ast.AST) -> bool:
         """Whether a missing name at a node is caught: in the body of a `try`, or under `contextlib.suppress`."""
@@ -151,7 +157,7 @@ class Guards:
             within(ref.node, node.body) and ref.candidates[0].startswith("torch") for ref in self._file.refs
         )
 
-    def _replaces(self, new: Ref, old: Ref) -> bool:
+    def replaces(self, new: Ref, old: Ref) -> bool:
         """Whether one reference is the current form of another: the same kind of thing for the same device."""
         for name in old.candidates:
             if not is_old(name):
@@ -255,5 +261,10 @@ def _device_of(ref: Ref) -> str:
 
 def _is_about_something_else(test: ast.expr) -> bool:
     """Whether the words of a test say that it asks for a device, a precision or an option and not for a version."""
-    words = re.split(r"[^a-z0-9]+|_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", ast.unparse(test)).lower())
+    words = _words(test)
     return any(map(_OTHER_MATTERS.fullmatch, words)) and not any(map(_VERSION_MATTERS.fullmatch, words))
+
+
+def _words(test: ast.expr) -> list[str]:
+    """The words of an expression, in lower case."""
+    return re.split(r"[^a-z0-9]+|_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", ast.unparse(test)).lower())

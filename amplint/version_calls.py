@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from amplint import version_words as words
@@ -21,6 +22,7 @@ from amplint.version_values import (
     Version,
     compare,
     numbers_of,
+    same,
     text_of,
     torch_version,
     truth_value,
@@ -36,6 +38,7 @@ _TEXT_METHODS = re.compile(
     r"|isdigit|isnumeric|lower"
 )
 _OPERATOR_FUNCTIONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "ge": ">=", "gt": ">"}
+_MANY = 4
 _TORCH_DISTRIBUTIONS = ("torch", "pytorch")
 
 
@@ -151,20 +154,32 @@ def _text_method(
 
 
 def _local_call(tests: VersionTests, node: ast.Call, release: Release, env: Environment) -> Any:
-    """The value of a call to a function of this file that does nothing but return an expression."""
+    """The value of a call to a function of this file that asks for the version and returns the answer."""
     definition = _definition(tests, node.func)
     if definition is None or (definition.decorator_list and not _is_cached(definition)):
         return UNKNOWN
-    returns = [n for n in ast.walk(definition) if isinstance(n, ast.Return)]
+    returns = list(_returns(definition.body))
     arguments = _bind_arguments(definition, node)
-    if len(returns) != 1 or returns[0].value is None or returns[0] not in definition.body or arguments is None:
+    if arguments is None or not 0 < len(returns) <= _MANY:
         return UNKNOWN
     inner: Environment = {}
     for parameter, argument in arguments.items():
         value = tests.evaluate(argument, release, env)
         if value is not UNKNOWN:
             inner[parameter] = value
-    return tests.evaluate(returns[0].value, release, inner)
+    reached = [answer for answer in returns if len(returns) == 1 or tests.may_run(answer, release) is not False]
+    return same([tests.evaluate(answer.value, release, inner) if answer.value else None for answer in reached])
+
+
+def _returns(block: list[ast.stmt]) -> Iterator[ast.Return]:
+    """The `return` statements of a function's body, those of inner functions left out."""
+    for statement in block:
+        if isinstance(statement, ast.Return):
+            yield statement
+        elif isinstance(statement, (ast.If, ast.Try)):
+            handlers = statement.handlers if isinstance(statement, ast.Try) else []
+            for inner in (statement.body, *(handler.body for handler in handlers), statement.orelse):
+                yield from _returns(inner)
 
 
 def _definition(tests: VersionTests, function: ast.expr) -> ast.FunctionDef | None:

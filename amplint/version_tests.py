@@ -71,6 +71,7 @@ class VersionTests:
         self.names = file.names
         self._versions_of = versions_of
         self._truths: dict[tuple[ast.expr, bool], Truth] = {}
+        self._memo: dict[tuple[ast.expr, Release, bool], Any] = {}
         self._running: set[ast.expr] = set()
         self.intended = True
         self._depth = 0
@@ -112,6 +113,19 @@ class VersionTests:
                 false |= 1 << index
         return Truth(true, false)
 
+    def definition(self, test: ast.expr) -> ast.expr:
+        """The expression behind a negation or a flag that has one value; the test itself where there is none."""
+        seen: set[ast.expr] = set()
+        while test not in seen:
+            seen.add(test)
+            if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+                test = test.operand
+            elif isinstance(test, (ast.Name, ast.Attribute)):
+                bindings = self.names.lookup(test) if isinstance(test, ast.Name) else self.members(test)
+                if len(bindings) == 1 and bindings[0].value is not None:
+                    test = bindings[0].value
+        return test
+
     # -- values -------------------------------------------------------------------------------------------------------
 
     def evaluate(self, node: ast.expr, release: Release, env: Environment) -> Any:
@@ -119,13 +133,18 @@ class VersionTests:
         method = _EVALUATORS.get(node.__class__)
         if method is None or self._depth > _DEPTH:
             return UNKNOWN
+        key = (node, release, self.intended)
+        if not env and key in self._memo:
+            return self._memo[key]
         self._depth += 1
         try:
-            return method(self, node, release, env)
+            value = method(self, node, release, env)
         except (NotComparableError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
-            return UNKNOWN
-        finally:
-            self._depth -= 1
+            value = UNKNOWN
+        self._depth -= 1
+        if not env:
+            self._memo[key] = value
+        return value
 
     def values(self, nodes: list[ast.expr], release: Release, env: Environment) -> list[Any] | None:
         """The values of several expressions, None if one is unknown."""
@@ -289,33 +308,42 @@ class VersionTests:
 
     def _bound_value(self, bindings: list[Binding], name: str, release: Release) -> Any:
         """The value that the last of several bindings gives a name in a release."""
-        bit = 1 << RELEASES.index(release)
+        if len(bindings) == 1:
+            return self._binding_value(bindings[0], name, release)
         possible: list[Any] = []
         for binding in reversed(bindings):
-            runs = self._versions_of(binding.node) if len(bindings) > 1 else Truth(ALL, 0)
-            if not runs.true & bit:
+            runs = self.may_run(binding.node, release)
+            if runs is False:
                 continue
             possible.append(self._binding_value(binding, name, release))
-            if not runs.false & bit:
+            if runs is True or possible[-1] is UNKNOWN:
                 break
         return same(possible)
 
+    def may_run(self, node: ast.AST, release: Release) -> bool | None:
+        """Whether a node runs on a release, as its guards say; None where they don't say."""
+        runs = self._versions_of(node)
+        bit = 1 << RELEASES.index(release)
+        return None if runs.true & runs.false & bit else bool(runs.true & bit)
+
     def _binding_value(self, binding: Binding, name: str, release: Release) -> Any:
-        value = binding.value
         if binding.kind in ("import", "star"):
             return known_value(binding.target, release)
-        if value is None and isinstance(binding.node, ast.Assign):
-            return self._unpacked(binding.node, name, release)
+        unpacked = binding.value is None and isinstance(binding.node, ast.Assign)
+        value = binding.node.value if unpacked and isinstance(binding.node, ast.Assign) else binding.value
         if value is None or value in self._running:
             return UNKNOWN
         self._running.add(value)
         try:
+            if unpacked:
+                return self._unpacked(binding.node, name, release)
             return self.evaluate(value, release, {})
         finally:
             self._running.discard(value)
 
-    def _unpacked(self, node: ast.Assign, name: str, release: Release) -> Any:
+    def _unpacked(self, node: ast.AST, name: str, release: Release) -> Any:
         """What one name of `major, minor = map(int, ...)` gets."""
+        assert isinstance(node, ast.Assign)
         for target in node.targets:
             if isinstance(target, (ast.Tuple, ast.List)):
                 for index, item in enumerate(target.elts):
