@@ -83,12 +83,17 @@ def fix_source(
 
     least = Applicability.UNSAFE if unsafe else Applicability.SAFE
     seen: list[list[tuple[Fix, Diagnostic]]] = []
+    latest: list[Diagnostic] = []
+    latest_text = ""
 
     def find(current: str) -> list[Fix]:
+        nonlocal latest, latest_text
         file = SourceFile(current, filename, settings)
+        findings = findings_in(file, faults)
+        latest, latest_text = [diagnostic(file, finding) for finding in findings], current
         wanted = [
-            (finding.fix, diagnostic(file, finding))
-            for finding in findings_in(file, faults)
+            (finding.fix, found)
+            for finding, found in zip(findings, latest, strict=True)
             if finding.fix is not None and finding.fix.applicability >= least
         ]
         seen.append(wanted)
@@ -99,8 +104,9 @@ def fix_source(
     for fixes, wanted in zip(outcome.passes, seen, strict=False):
         done = set(fixes)
         applied.extend(fixed for fix, fixed in wanted if fix in done)
-    remaining = check_source(outcome.text, filename, settings, faults=faults)
-    return FixResult(outcome.text, applied, remaining, outcome.messages)
+    if latest_text != outcome.text:
+        latest = check_source(outcome.text, filename, settings, faults=faults)
+    return FixResult(outcome.text, applied, latest, outcome.messages)
 
 
 def findings_in(file: SourceFile, faults: list[RuleError] | None = None) -> list[Finding]:

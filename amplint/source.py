@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from amplint.values import Values
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_TOO_DEEP = ("too many nested parentheses", "too many levels of indentation")
+"""What Python says of syntax that it knows and refuses, so that no other parser needs to be asked."""
+
 _ROOTS = ("torch", "apex")
-_STRING_HINT = re.compile(r"autocast|GradScaler|\bamp\b")
 
 
 class Ref(NamedTuple):
@@ -80,7 +82,9 @@ class SourceFile:
         """The syntax tree; a node's `col_offset` counts UTF-8 bytes, as spans do."""
         try:
             return _parse(self.text, self.filename)
-        except SyntaxError:
+        except SyntaxError as error:
+            if str(error.msg) in _TOO_DEEP:
+                raise
             from amplint.newer_syntax import readable
 
             seen = readable(self.text)
@@ -173,8 +177,9 @@ class SourceFile:
                     found.append(Ref(alias, (target,), (), (), "import", node))
         uses = [use for name in self.roots for use in names.loads.get(name, ())]
         found.extend(ref for use in uses if (ref := self._reference(use)))
-        for constant in names.strings:
-            if _STRING_HINT.search(str(constant.value)) and _is_annotation(names, constant):
+        quoted = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(self.roots)))})\b")
+        for constant in names.strings if self.roots else ():
+            if quoted.search(str(constant.value)) and _is_annotation(names, constant):
                 for use in self._quoted_names(constant):
                     if ref := self._reference(use, constant):
                         found.append(ref)
@@ -276,7 +281,7 @@ def _parse(text: str, filename: str) -> ast.Module:
 
 def _interesting(names: Names) -> set[str]:
     """The names bound by an import from torch or apex, or assigned from such a name."""
-    found: set[str] = set()
+    found: set[str] = {"torch"} & names.loads.keys()
     assigned: list[Binding] = []
     for scope in names.scopes.values():
         for bindings in scope.bindings.values():

@@ -56,17 +56,30 @@ TOYS = (
 )
 
 
+CACHES = (all_rules, selectors.canonical, selectors.selected_codes)
+
+
+def registry_of_toys() -> dict[str, Rule]:
+    """The toys and AMP000, in the form of the registry."""
+    return {"AMP000": all_rules()["AMP000"]} | {toy.code: toy for toy in TOYS}
+
+
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Put the toys in the place of all rules but AMP000."""
-    real = all_rules()
-    caches = (all_rules, selectors.canonical, selectors.selected_codes)
-    monkeypatch.setattr(registry, "_registered", {"AMP000": real["AMP000"]} | {toy.code: toy for toy in TOYS})
-    for cache in caches:
+    monkeypatch.setattr(registry, "_registered", registry_of_toys())
+    for cache in CACHES:
         cache.cache_clear()
     yield
     monkeypatch.undo()
-    for cache in caches:
+    for cache in CACHES:
+        cache.cache_clear()
+
+
+def install_toys() -> None:
+    """Do for good, in a process of its own, what the fixture does."""
+    registry._registered = registry_of_toys()
+    for cache in CACHES:
         cache.cache_clear()
 
 
