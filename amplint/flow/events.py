@@ -147,7 +147,7 @@ class Events(Values):
             return world
         if loss is not None and loss[0] == "scaled":
             world = self._scaled_backward(event, str(loss[1]), world)
-        elif loss is not None and loss[0] in ("plain", "none", "bool"):
+        elif loss is not None and loss[0] in ("plain", "null", "bool"):
             for name in world.scalers():
                 world = self._on_all(event, "plain-backward", name, world)
             world = world.marked(("plain",), self.mark(event.span))

@@ -75,6 +75,8 @@ class Guards:
     def __init__(self) -> None:
         self.depends: dict[str, tuple[str, ...]] = {}
         self.implied: dict[str, tuple[tuple[bool, Formula, bool], ...]] = {}
+        self._about: dict[tuple[Formula, str], bool] = {}
+        self._mention: dict[tuple[str, str], bool] = {}
 
     # -- resolving ---------------------------------------------------------------------------------------------------
 
@@ -128,7 +130,7 @@ class Guards:
         found = world.cells.get(path)
         if found is None:
             return self._none_atom(path)
-        if found[0] == "none":
+        if found[0] in ("none", "null"):
             return TRUE
         if found[0] == "object" and not str(found[1]).startswith("new@"):
             return self._none_atom(str(found[1]))
@@ -144,7 +146,7 @@ class Guards:
     def _truth(self, condition: ir.Truthy, frame: Frame, world: World) -> Formula:
         path = frame.resolve(condition.path)
         found = world.cells.get(path)
-        if found is None:
+        if found is None or found[0] == "plain":
             if condition.kind:
                 return negate(self._none_atom(path))
             self._none_atom(path)
@@ -160,7 +162,7 @@ class Guards:
             return negate(self._none_atom(str(found[1])))
         if tag in ("object", "off", "region"):
             return TRUE
-        return FALSE if tag == "none" else MAYBE
+        return FALSE if tag in ("none", "null") else MAYBE
 
     # -- splitting ---------------------------------------------------------------------------------------------------
 
@@ -235,7 +237,7 @@ class Guards:
 
     def bind(self, path: str, value: Abstract | None, world: World) -> World:
         """The world in which the (resolved) path was given a new value; facts and conditions about the old one are gone."""
-        dead = {fact for fact in world.facts if self._mentions(fact[0], path)}
+        dead = [fact for fact in world.facts if self._mentions(fact[0], path)]
         cells: dict[str, Abstract] = {}
         for name, held in world.cells.items():
             if starts(name, path):
@@ -243,7 +245,7 @@ class Guards:
             if held[0] == "when":
                 formula = held[1]
                 assert isinstance(formula, tuple)
-                if any(self._mentions(key, path) for key in atoms(formula)):
+                if self._concerns(formula, path):
                     yes, no = self.split(formula, world)
                     if yes and no:
                         continue
@@ -251,12 +253,22 @@ class Guards:
             cells[name] = held
         if value is not None and not (value[0] == "when" and self._self_referring(value, path)):
             cells[path] = value
-        return world.copy(cells=cells, facts=world.facts - dead if dead else None)
+        return world.copy(cells=cells, facts=world.facts.difference(dead) if dead else None)
 
     def _self_referring(self, value: Abstract, path: str) -> bool:
         formula = value[1]
         assert isinstance(formula, tuple)
-        return any(self._mentions(key, path) for key in atoms(formula))
+        return self._concerns(formula, path)
+
+    def _concerns(self, formula: Formula, path: str) -> bool:
+        known = self._about.get((formula, path))
+        if known is None:
+            known = self._about[formula, path] = any(self._mentions(key, path) for key in atoms(formula))
+        return known
 
     def _mentions(self, key: str, path: str) -> bool:
-        return any(starts(dependency, path) for dependency in self.depends.get(key, ()))
+        known = self._mention.get((key, path))
+        if known is None:
+            known = any(starts(dependency, path) for dependency in self.depends.get(key, ()))
+            self._mention[key, path] = known
+        return known

@@ -36,9 +36,10 @@ class Scaled(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """None, True or False; any other literal is `Plain`."""
+    """None, True or False; any other literal is `Plain`. `kind` as for `Copy`: a None where a scaler may be."""
 
     value: bool | None
+    kind: str = ""
 
 
 class Mix(NamedTuple):
@@ -242,6 +243,12 @@ class Escape(NamedTuple):
     lasting: bool
 
 
+class Forget(NamedTuple):
+    """These temporaries are not read again."""
+
+    paths: tuple[str, ...]
+
+
 class Risk(NamedTuple):
     """Something here may raise into an enclosing handler."""
 
@@ -264,7 +271,7 @@ class Return(NamedTuple):
     span: Span
 
 
-Stmt = Union[Event, Assign, If, Loop, Try, Within, Enter, Invoke, Escape, Risk, Suspend, Jump, Return]
+Stmt = Union[Event, Assign, If, Loop, Try, Within, Enter, Invoke, Escape, Forget, Risk, Suspend, Jump, Return]
 Block = tuple[Stmt, ...]
 
 

@@ -28,6 +28,7 @@ class Context:
         self.file = file
         self.functions = Functions(file)
         self.kinds = Kinds(self.functions)
+        self.temporaries = 0
 
 
 def lower(file: SourceFile) -> Program:
@@ -68,7 +69,7 @@ def _procedure(function: Function, context: Context) -> ir.Procedure:
     else:
         assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         span = context.file.span(node)
-        params, defaults = _parameters(node.args, function.receiver)
+        params, defaults = _parameters(node.args, function, context.kinds)
         if isinstance(node, ast.Lambda):
             body = lowering.result_of(node.body)
         else:
@@ -94,7 +95,7 @@ def _procedure(function: Function, context: Context) -> ir.Procedure:
     return procedure
 
 
-def _parameters(args: ast.arguments, receiver: str | None) -> tuple[tuple[str, ...], dict[str, ir.Value]]:
+def _parameters(args: ast.arguments, function: Function, kinds: Kinds) -> tuple[tuple[str, ...], dict[str, ir.Value]]:
     positional = [*args.posonlyargs, *args.args]
     names = [arg.arg for arg in positional]
     defaults: dict[str, ir.Value] = {}
@@ -103,8 +104,9 @@ def _parameters(args: ast.arguments, receiver: str | None) -> tuple[tuple[str, .
     for arg, value in pairs:
         if isinstance(value, ast.Constant):
             known = value.value is None or isinstance(value.value, bool)
-            defaults[arg.arg] = ir.Constant(value.value) if known else ir.Plain()  # type: ignore[arg-type]
-    if receiver is not None:
+            kind = kinds.of(arg.arg, function) if value.value is None else ""
+            defaults[arg.arg] = ir.Constant(value.value, kind) if known else ir.Plain()  # type: ignore[arg-type]
+    if function.receiver is not None:
         names = names[1:]
     return (*names, *(arg.arg for arg in args.kwonlyargs)), defaults
 

@@ -40,12 +40,12 @@ class CallLowering:
 
     def __init__(self, function: Function, context: Context) -> None:
         self.function = function
+        self.context = context
         self.functions = context.functions
         self.kinds = context.kinds
         self.file = context.file
         self.out: list[ir.Stmt] = []
         self.tries = 0
-        self._made = 0
         self._inner: list[str] = []
 
     # -- names -------------------------------------------------------------------------------------------------------
@@ -70,8 +70,8 @@ class CallLowering:
 
     def temporary(self) -> str:
         """A new local that no source has."""
-        self._made += 1
-        return f"%<{self._made}>"
+        self.context.temporaries += 1
+        return f"%<{self.context.temporaries}>"
 
     def kind(self, path: str | None) -> str:
         """`scaler`, `optimizer` or ""."""
@@ -133,6 +133,8 @@ class CallLowering:
         for branch in (body, orelse):
             out, self.out = self.out, []
             value = self.expression(branch)
+            if isinstance(value, ir.Constant) and value.value is None:
+                value = value._replace(kind=SCALER)
             self.out.append(ir.Assign(chosen, value))
             arms.append(tuple(self.out))
             self.out = out
@@ -630,7 +632,7 @@ class CallLowering:
                 self.out.append(ir.Escape(value.path, value.kind == SCALER))
             if any(isinstance(value, ir.Scaled) for value in values):
                 self.out.append(ir.Event("foreign-backward", span))
-        if wraps and callee[:1].isupper() and not SCHEDULER_NAME.search(callee):
+        if wraps and not harmless and callee[:1].isupper() and not SCHEDULER_NAME.search(callee):
             return ir.Optimizer(span, "", (), wraps)
         if "scal" in callee.lower() or (objects and not harmless):
             return ir.Opaque()

@@ -11,6 +11,7 @@ from amplint.flow.paths import element_targets, last_name, path_of
 from amplint.flow.vocabulary import PARAMETER_NAME
 
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))
+_COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Match, *_TRY)
 MAX_UNROLLED = 4
 
 
@@ -21,7 +22,11 @@ class StatementLowering(CallLowering):
         """The statements of a block."""
         out, self.out = self.out, []
         for statement in body:
+            before = self.context.temporaries
             self.statement(statement)
+            made_here = range(before + 1, self.context.temporaries + 1)
+            if made_here and not isinstance(statement, _COMPOUND):
+                self.out.append(ir.Forget(tuple(f"%<{n}>" for n in made_here)))
         made, self.out = self.out, out
         return tuple(made)
 
@@ -117,6 +122,8 @@ class StatementLowering(CallLowering):
         elif isinstance(target, ast.Starred):
             self.bind(target.value, ir.Opaque(), node)
         elif (path := path_of(target)) is not None:
+            if isinstance(value, ir.Constant) and value.value is None:
+                value = value._replace(kind=self.kind(path))
             if "[*]" in path and not isinstance(value, (ir.New, ir.Optimizer)):
                 return
             self.out.append(ir.Assign(self.name(path), value, self.file.span(node)))

@@ -7,6 +7,7 @@ from amplint.flow.events import Events
 from amplint.flow.guards import Frame
 from amplint.flow.loops import scaler_in_loop
 from amplint.flow.program import Program
+from amplint.flow.summaries import Summaries
 from amplint.flow.protocol import UNKNOWN
 from amplint.flow.worlds import Abstract, Active, World, Worlds, join, view
 from amplint.model import Span
@@ -18,6 +19,9 @@ ELSEWHERE = Span(-1, -1)
 """The place of a loop that is not in the file."""
 
 RESULT = "<result>"
+
+
+_MERGING = (ir.If, ir.Loop, ir.Try, ir.Within, ir.Invoke, ir.Assign, ir.Forget)
 
 
 class Budget(Exception):
@@ -50,6 +54,7 @@ class Statements(Events):
         self.steps = 0
         self.active: list[str] = []
         self.sinks: list[Worlds] = []
+        self.summaries = Summaries()
 
     def block(self, body: ir.Block, worlds: Worlds) -> Out:
         """The ways out of a block that is entered in `worlds`."""
@@ -62,7 +67,7 @@ class Statements(Events):
                 raise Budget
             step = self.statement(statement, out.normal)
             out.also(step)
-            out.normal = step.normal if len(step.normal) < 2 else join(step.normal)
+            out.normal = join(step.normal) if len(step.normal) > 1 and isinstance(statement, _MERGING) else step.normal
         return out
 
     def statement(self, statement: ir.Stmt, worlds: Worlds) -> Out:
@@ -108,11 +113,21 @@ class Statements(Events):
             return Out([entered for world in worlds for entered in self.enter(statement.value, world)])
         if isinstance(statement, ir.Escape):
             return Out([self.escape(statement, world) for world in worlds])
+        if isinstance(statement, ir.Forget):
+            dead = {self.frame.resolve(path) for path in statement.paths}
+            return Out([self.dropped(world, dead) for world in worlds])
         if isinstance(statement, ir.Risk) and self.sinks:
             self.sinks[-1] += worlds
         if isinstance(statement, ir.Suspend):
             return Out([self.suspend(world) for world in worlds])
         return Out(worlds)
+
+    @staticmethod
+    def dropped(world: World, dead: set[str]) -> World:
+        """The world without some cells."""
+        if dead.isdisjoint(world.cells):
+            return world
+        return world.copy(cells={path: value for path, value in world.cells.items() if path not in dead})
 
     def assign(self, statement: ir.Assign, world: World) -> Worlds:
         """The worlds after an assignment."""
@@ -125,7 +140,7 @@ class Statements(Events):
             if value == ("object", place):
                 known = None
             after = self.guards.bind(place, known, after)
-            if value is None or value[0] in ("plain", "none"):
+            if value is None or value[0] in ("plain", "none", "null"):
                 after = self.rebound(place, after)
             bound.append(after)
         return bound
@@ -171,17 +186,18 @@ class Statements(Events):
             return self.rounds(statement, worlds)
         self.loops.append(statement)
         branches, self.branches = self.branches, list(self.branches)
-        current = join(worlds)
+        current = fresh = join(worlds)
         self.quiet += 1
         for _ in range(MAX_ROUNDS):
-            once = self.round(statement, current)
+            once = self.round(statement, fresh)
             again = once.normal + once.continued
             if statement.span == ELSEWHERE:
                 again = again + once.returned
-            grown = join(current + [world.round() for world in again])
-            if view(grown) == view(current):
+            seen = view(current)
+            current = join(current + [world.round() for world in again])
+            fresh = [world for world in current if world.known() not in seen]
+            if not fresh:
                 break
-            current = grown
         else:
             current = join(world.doubt().copy(facts=frozenset()) for world in current)
         self.quiet -= 1
@@ -335,16 +351,23 @@ class Statements(Events):
                 cells[prefix + name] = found
         for name in procedure.made:
             cells[prefix + name.lstrip("%")] = ("unbound",)
-        self.frame = Frame(procedure, prefix, outer, alias)
-        self.frames.append(self.frame)
-        self.active.append(statement.target)
-        stack, self.stack = self.stack, (*self.stack, statement.span)
-        out = self.block(procedure.body, [world.copy(cells={**world.cells, **cells})])
-        self.stack = stack
-        self.active.pop()
-        self.frames.pop()
-        self.frame = caller
-        return [self._back(after, prefix, statement) for after in join(out.normal + out.returned)]
+        entry = world.copy(cells={**world.cells, **cells})
+        key = self.summaries.key(statement, (*self.stack, statement.span), alias, entry)
+        known = self.summaries.find(key) if self.quiet and not self.sinks else None
+        if known is None:
+            self.frame = Frame(procedure, prefix, outer, alias)
+            self.frames.append(self.frame)
+            self.active.append(statement.target)
+            stack, self.stack = self.stack, (*self.stack, statement.span)
+            out = self.block(procedure.body, [entry])
+            self.stack = stack
+            self.active.pop()
+            self.frames.pop()
+            self.frame = caller
+            known = join(out.normal + out.returned)
+            if not self.sinks:
+                self.summaries.keep(key, known)
+        return [self._back(after, prefix, statement) for after in known]
 
     def _outer_frame(self, procedure: ir.Procedure, caller: Frame) -> Frame | None:
         """The frame around a closure: the running one of the function that defines it."""
@@ -365,6 +388,10 @@ class Statements(Events):
         facts = frozenset(fact for fact in world.facts if prefix not in fact[0])
         trail = tuple(step for step in world.trail if step.text != "return")
         back = world.copy(cells=cells, facts=facts, trail=trail)
+        held = {value[1] for value in cells.values() if value[0] in ("object", "scaled")} | {(result or ("", ""))[-1]}
+        for name in back.scalers():
+            if name.startswith(("new@", prefix)) and name not in held:
+                back = back.forget(name)  # it was the callee's own
         if result is not None and result[0] == "when" and prefix in str(result[1]):
             formula = result[1]
             assert isinstance(formula, tuple)

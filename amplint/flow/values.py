@@ -79,7 +79,9 @@ class Values:
             name = self.object_at(value.scaler, world)
             return ("plain",) if name is None else ("scaled", name)
         if isinstance(value, ir.Constant):
-            return ("none",) if value.value is None else ("bool", value.value)
+            if value.value is None:
+                return ("none",) if value.kind else ("null",)
+            return ("bool", value.value)
         if isinstance(value, ir.Plain):
             return ("plain",)
         if isinstance(value, (ir.Mix, ir.Derived)):
@@ -89,7 +91,7 @@ class Values:
                 return scaled
             if isinstance(value, ir.Derived):
                 return ("plain",)
-            plain = [part is not None and part[0] in ("plain", "bool", "none") for part in parts]
+            plain = [part is not None and part[0] in ("plain", "bool", "null") for part in parts]
             return ("plain",) if all(plain) or (value.factors and any(plain)) else None
         if isinstance(value, ir.Region):
             if value.enabled is None:

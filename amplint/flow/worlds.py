@@ -22,8 +22,11 @@ Formula = tuple[object, ...]
 """A resolved condition: ("true",), ("false",), ("maybe",), ("atom", key), ("not", f) or ("and", f, g)."""
 
 Abstract = tuple[object, ...]
-"""The contents of a cell: ("object", id), ("off",), ("none",), ("unbound",), ("bool", truth), ("scaled", scaler), ("plain",),
-("when", formula), ("region", span, formula or None)."""
+"""The contents of a cell: ("object", id), ("off",), ("none",), ("unbound",), ("scaled", scaler), ("region", span, formula or
+None), which keep worlds apart; ("bool", truth), ("null",) for a None that is no scaler, ("plain",), ("when", formula), which
+do not."""
+
+_KEPT_APART = frozenset({"object", "off", "none", "unbound", "scaled", "region"})
 
 Key = tuple[str, ...]
 """A typestate's name: ("scale", scaler), ("checks", scaler), ("stage", scaler, optimizer), ("gradients", scaler, optimizer),
@@ -59,7 +62,7 @@ class Active(NamedTuple):
 class World:
     """One possible state; treated as a value: methods return changed copies."""
 
-    __slots__ = ("cells", "facts", "marks", "regions", "trail", "types")
+    __slots__ = ("_identity", "cells", "facts", "marks", "regions", "trail", "types")
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class World:
         self.regions = regions
         self.marks: Mapping[Key, Mark] = {} if marks is None else marks
         self.trail = trail
+        self._identity: tuple[object, ...] | None = None
 
     def copy(
         self,
@@ -109,7 +113,14 @@ class World:
 
     def identity(self) -> tuple[object, ...]:
         """What two worlds must share to merge."""
-        return frozenset(self.cells.items()), frozenset(self.types.items()), self.regions
+        if self._identity is None:
+            apart = frozenset(item for item in self.cells.items() if item[1][0] in _KEPT_APART)
+            self._identity = apart, frozenset(self.types.items()), self.regions
+        return self._identity
+
+    def known(self) -> tuple[object, ...]:
+        """All that a fixpoint compares."""
+        return (*self.identity(), frozenset(self.cells.items()), self.facts)
 
     # -- typestates -------------------------------------------------------------------------------------------------
 
@@ -170,14 +181,27 @@ Worlds = list[World]
 
 
 def join(worlds: Iterable[World]) -> Worlds:
-    """The worlds with those merged that differ in facts only; beyond `MAX_WORLDS`, one world that knows what all share."""
+    """The worlds with those merged that agree in all that keeps worlds apart; what else differs is forgotten.
+
+    Beyond `MAX_WORLDS`, one world that knows what all share.
+    """
     groups: dict[tuple[object, ...], World] = {}
     for world in worlds:
         key = world.identity()
         other = groups.get(key)
-        groups[key] = world if other is None else other.copy(facts=other.facts & world.facts)
+        groups[key] = world if other is None else _merge(other, world)
     merged = list(groups.values())
     return merged if len(merged) <= MAX_WORLDS else [_blend(merged)]
+
+
+def _merge(one: World, other: World) -> World:
+    facts = one.facts if one.facts == other.facts else one.facts & other.facts
+    cells = one.cells
+    if cells != other.cells:
+        cells = {path: value for path, value in cells.items() if other.cells.get(path) == value}
+    if facts is one.facts and cells is one.cells:
+        return one
+    return one.copy(cells=cells, facts=facts)
 
 
 def _blend(worlds: Worlds) -> World:
@@ -186,7 +210,7 @@ def _blend(worlds: Worlds) -> World:
     types: dict[Key, str] = {}
     for key in {key for world in worlds for key in world.types}:
         states = {world.types.get(key) for world in worlds}
-        types[key] = first.types[key] if len(states) == 1 else UNKNOWN
+        types[key] = states.pop() or UNKNOWN if len(states) == 1 else "later" if key == ("lap",) else UNKNOWN
     facts = frozenset.intersection(*(world.facts for world in worlds))
     regions = first.regions if all(world.regions == first.regions for world in worlds) else ()
     return World(cells, types, facts, regions, first.marks, first.trail)
@@ -194,7 +218,7 @@ def _blend(worlds: Worlds) -> World:
 
 def view(worlds: Worlds) -> set[tuple[object, ...] | object]:
     """What a fixpoint compares."""
-    return {(*world.identity(), world.facts) for world in worlds}
+    return {world.known() for world in worlds}
 
 
 def common(first: Stack, second: Stack) -> int:
