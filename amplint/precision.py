@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.contexts import OFF
 from amplint.regions import Region
-from amplint.training import body_of, is_model_call, returns_float32, source_of, targets_of
+from amplint.training import body_of, in_other_arm, is_model_call, returns_float32, source_of, targets_of
 from amplint.values import Function, path_of
 
 if TYPE_CHECKING:
@@ -74,20 +74,9 @@ class LoweredValues:
         while current is not None:
             around.add(current)
             current = self._file.parent(current)
-        child, parent = assignment, self._file.parent(assignment)
+        parent = self._file.parent(assignment)
         while parent is not None and parent not in around:
             if isinstance(parent, (ast.If, ast.Try, ast.For, ast.AsyncFor, ast.While, ast.Match, ast.ExceptHandler)):
                 return True
-            child, parent = parent, self._file.parent(parent)
-        if isinstance(parent, ast.If):
-            return _arm(parent, child) != _arm(parent, self._child_of(parent, use))
-        return False
-
-    def _child_of(self, parent: ast.AST, node: ast.AST) -> ast.AST:
-        while (above := self._file.parent(node)) is not parent and above is not None:
-            node = above
-        return node
-
-
-def _arm(branch: ast.If, child: ast.AST) -> str:
-    return "body" if child in branch.body else "orelse"
+            parent = self._file.parent(parent)
+        return in_other_arm(self._file, assignment, use)

@@ -257,3 +257,21 @@ def body_of(file: SourceFile, function: Function | None) -> list[ast.AST]:
     """The nodes that run with a function, or with the module, in the order of the text."""
     nodes = inside(file.tree if function is None else function)
     return sorted((n for n in nodes if hasattr(n, "lineno")), key=lambda n: (n.lineno, n.col_offset))  # type: ignore[attr-defined]
+
+
+def in_other_arm(file: SourceFile, first: ast.AST, second: ast.AST) -> bool:
+    """Whether two nodes stand in different arms of one test, so that only one of them runs."""
+    arms = _arms(file, first)
+    return any(arms.get(test, arm) != arm for test, arm in _arms(file, second).items())
+
+
+def _arms(file: SourceFile, node: ast.AST) -> dict[ast.AST, str]:
+    """The tests around a node, each with the arm that the node lies in."""
+    found: dict[ast.AST, str] = {}
+    child, parent = node, file.parent(node)
+    while parent is not None:
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            body = parent.body if isinstance(parent.body, list) else [parent.body]
+            found[parent] = "body" if child in body else "orelse"
+        child, parent = parent, file.parent(parent)
+    return found

@@ -135,9 +135,9 @@ def _produced(file: SourceFile, region: Region) -> frozenset[str]:
 def _grown(file: SourceFile, function: Function | None, names: frozenset[str]) -> frozenset[str]:
     found = set(names)
     for node in body_of(file, function):
-        value = getattr(node, "value", None)
-        assigns = isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and isinstance(value, ast.expr)
-        if assigns and roots(value) & found:
+        if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) or node.value is None:
+            continue
+        if roots(node.value) & found:
             found.update(path for target in targets_of(node) if (path := path_of(target)))
     return frozenset(found - {"self", ""})
 

@@ -11,7 +11,7 @@ from amplint.model import Applicability, Finding, Fix, Label, Level
 from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import body_of, is_model_call
+from amplint.training import body_of, in_other_arm, is_model_call
 from amplint.values import path_of
 
 _FIXED_IN = (2, 11)
@@ -74,31 +74,12 @@ def _pair(file: SourceFile, region: Region) -> tuple[ast.Call, ast.Call] | None:
         if not path or not is_model_call(file, node):
             continue
         if file.regions.without_grad(node):
-            if not file.regions.without_grad(region.node.body[0] if isinstance(region.node, ast.With) else region.node):
-                cached.setdefault(path, node)
+            cached.setdefault(path, node)
         elif path in cached and not in_other_arm(file, cached[path], node):
             return cached[path], node
         else:
             cached.pop(path, None)
     return None
-
-
-def _other_arm(file: SourceFile, first: ast.AST, second: ast.AST) -> bool:
-    """Whether two nodes stand in different arms of one test, so that only one of them runs."""
-    arms = _arms(file, first)
-    return any(arms.get(test, arm) != arm for test, arm in _arms(file, second).items())
-
-
-def _arms(file: SourceFile, node: ast.AST) -> dict[ast.AST, bool]:
-    found: dict[ast.AST, bool] = {}
-    child, parent = node, file.parent(node)
-    while parent is not None:
-        if isinstance(parent, ast.If):
-            found[parent] = child in parent.body
-        elif isinstance(parent, ast.IfExp):
-            found[parent] = child is parent.body
-        child, parent = parent, file.parent(parent)
-    return found
 
 
 def _finding(file: SourceFile, region: Region, first: ast.Call, second: ast.Call, level: Level) -> Finding:
@@ -110,8 +91,8 @@ def _finding(file: SourceFile, region: Region, first: ast.Call, second: ast.Call
     return Finding(
         "AMP106",
         file.span(second),
-        f"`{path_of(second.func)}` ran without gradients in this region before: up to torch 2.10 its cached weights get "
-        "no gradient here",
+        f"`{path_of(second.func)}` ran without gradients in this region before: up to torch 2.10 its cached weights "
+        "get no gradient here",
         (
             Label(file.span(region.expression), "one region holds both calls"),
             Label(file.span(first), "first called without gradients here"),

@@ -17,8 +17,8 @@ from amplint.training import scale_calls, scaler_constructors
 @rule("AMP402", "scaler-with-bfloat16", level=Level.INFO, fix=Applicability.UNSAFE, triggers=("GradScaler",))
 def scaler_with_bfloat16(file: SourceFile) -> Iterator[Finding]:
     """
-    bfloat16 has the exponent range of float32, so its gradients need no scaling: after 100 steps the weights are bitwise
-    the same with and without a scaler, which costs a synchronisation with the device at every step.
+    bfloat16 has the exponent range of float32, so its gradients need no scaling: after 100 steps the weights are
+    bitwise the same with and without a scaler, which costs a synchronisation with the device at every step.
 
     ```python bad
     import torch
