@@ -1,0 +1,96 @@
+"""AMP202: some way round the loop steps or unscales and misses the update."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint import statements
+from amplint.flow.violations import Violation
+from amplint.model import Applicability, Finding, Fix, Level
+from amplint.protocol_fixes import call_at, finding, innermost_loop, method_calls
+from amplint.rule import rule
+from amplint.source import SourceFile
+
+
+@rule(
+    "AMP202",
+    "update-skipped-on-path",
+    level=Level.ERROR,
+    fix=Applicability.UNSAFE,
+    triggers=("unscale_", ".step("),
+)
+def update_skipped_on_path(file: SourceFile) -> Iterator[Finding]:
+    """
+    After `unscale_` or `step` the scaler waits for `update()`. On one way round the loop the update is skipped, and the
+    next iteration raises `unscale_() has already been called on this optimizer since the last update()`. It happens
+    just when a batch is bad, long after the start.
+
+    ```python bad
+    import torch
+
+
+    def train(model, loader, optimizer, limit):
+        scaler = torch.amp.GradScaler("cuda")
+        for x in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = model(x).mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if norm > limit:
+                continue
+            scaler.step(optimizer)
+            scaler.update()
+    ```
+
+    ```python good
+    import torch
+
+
+    def train(model, loader, optimizer, limit):
+        scaler = torch.amp.GradScaler("cuda")
+        for x in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = model(x).mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if norm > limit:
+                scaler.update()
+                continue
+            scaler.step(optimizer)
+            scaler.update()
+    ```
+
+    Infinite gradients need no test of one's own: `scaler.step` skips the step by itself.
+    """
+    for violation in file.violations("update-skipped-on-path"):
+        message = "a way round the loop reaches the next iteration without `update()`, which then raises here"
+        fix = _fix(file, violation)
+        hint = "" if fix else "call `update()` where all ways meet, or before the way that leaves early"
+        yield finding("AMP202", violation, message, fix, help=hint)
+
+
+def _fix(file: SourceFile, violation: Violation) -> Fix | None:
+    """Update before each `continue` of the loop that stands after the unscaling and has no update before it."""
+    call = call_at(file, violation.span) if violation.span == violation.place else None
+    loop = innermost_loop(file, call) if call is not None else None
+    if call is None or loop is None or not violation.scaler:
+        return None
+    edits = []
+    for node in ast.walk(loop):
+        if not isinstance(node, ast.Continue) or node.lineno < call.lineno or innermost_loop(file, node) is not loop:
+            continue
+        block = statements.siblings(file, node)
+        if any(method_calls(file, statement, "update", violation.scaler) for statement in block):
+            continue
+        edit = statements.insert_before(file, node, f"{violation.scaler}.update()")
+        if edit is None:
+            return None
+        edits.append(edit)
+    if not edits or not method_calls(file, loop, "update", violation.scaler):
+        return None
+    return Fix(f"Call `{violation.scaler}.update()` before `continue`", tuple(edits), Applicability.UNSAFE)
