@@ -19,6 +19,10 @@ from amplint.flow.verdicts import Hit, Tally, violations
 from amplint.flow.violations import Violation
 from amplint.flow.worlds import World, join
 
+MAX_STEPS = 20_000
+"""World-steps for one root; and for all roots of a file, which keeps any file under two seconds."""
+MAX_STEPS_OF_FILE = 50_000
+
 _WHOLE_ITERATION = frozenset({"backward", "step"})
 """The kinds of a procedure that is one iteration: the loop around it is elsewhere, so it is entered again."""
 
@@ -32,30 +36,41 @@ class Engine:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.unfinished: list[str] = []
+        self._left = MAX_STEPS_OF_FILE
 
     def run(self) -> list[Violation]:
         """All violations, in the order of the text."""
         hits = [(hit, True) for hit in one_sided_zero_grad(self.program)]
         called = self.program.callers()
-        for name, procedure in self.program.procedures.items():
-            if not procedure.body or (procedure.outer is not None and name in called):
-                continue
-            hits += self._analyse(procedure, alone=name not in called)
+        roots = [
+            procedure
+            for name, procedure in self.program.procedures.items()
+            if procedure.body and not (procedure.outer is not None and name in called)
+        ]
+        roots.sort(key=lambda procedure: procedure.name == MODULE)  # what the module calls has been seen by then
+        for procedure in roots:
+            hits += self._analyse(procedure, alone=procedure.name not in called)
         return violations(hits, stepped_pairs(self.program))
 
     def _analyse(self, procedure: ir.Procedure, *, alone: bool) -> list[tuple[Hit, bool]]:
         """The hits of one root. The optimizers that it turns out to use decide how sure the gradients' owner is."""
+        hits = self._run(procedure, alone=alone, several=False)
+        return hits if hits is not None else self._run(procedure, alone=alone, several=True) or []
+
+    def _run(self, procedure: ir.Procedure, *, alone: bool, several: bool) -> list[tuple[Hit, bool]] | None:
+        """The hits of a root; None if it uses several optimizers and that was not known."""
+        run = Root(self.program, procedure, alone=alone)
+        run.several = several
+        run.budget = min(MAX_STEPS, self._left)
         try:
-            run = Root(self.program, procedure, alone=alone)
             run.interpret()
-            if len(run.optimizers) > 1:
-                several = Root(self.program, procedure, alone=alone)
-                several.several = True
-                several.interpret()
-                run = several
         except Budget:
             self.unfinished.append(procedure.name)
             return []
+        finally:
+            self._left -= run.steps
+        if len(run.optimizers) > 1 and not several:
+            return None
         return run.tally.certain_hits()
 
 
@@ -76,7 +91,6 @@ class Root(Statements):
         if procedure.owner is not None and procedure.receiver and not procedure.name.endswith(".__init__"):
             entry = class_worlds(self, procedure.owner, entry)
         self.tally = Tally()
-        self.steps = 0
         alias = {procedure.receiver: f"<{procedure.owner}>"} if procedure.receiver and procedure.owner else {}
         self.frame = Frame(procedure, "" if procedure.name == MODULE else f"{procedure.name}:", self._around(), alias)
         self.frames = [self.frame]

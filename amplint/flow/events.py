@@ -230,32 +230,31 @@ class Events(Values):
         owner = self._owner(event)
         if not self.quiet:
             self.tally.count("any-way", self._where(event), world)
-        for name in world.scalers():
-            if ("escaped", name) in world.types:
-                continue
-            known = world.optimizers(name) or ["*"]
-            if owner in known:
-                known = [owner]
-            states = {optimizer: world.state("gradients", name, optimizer) for optimizer in known}
-            if any(state in ("unscaled", UNKNOWN, "mixed", "late", "plain") for state in states.values()):
-                continue
+        live = [name for name in world.scalers() if ("escaped", name) not in world.types]
+        if len(live) < len(world.scalers()):
+            return world
+        owning = [name for name in live if owner is not None and owner in world.optimizers(name)]
+        owned: dict[str, dict[str, str]] = {}
+        for name in owning or live:
+            known = [owner] if owning and owner is not None else world.optimizers(name) or ["*"]
+            owned[name] = {optimizer: world.state("gradients", name, optimizer) for optimizer in known}
+        every = [state for states in owned.values() for state in states.values()]
+        if any(state in ("unscaled", UNKNOWN, "mixed", "late", "plain") for state in every):
+            return world
+        for name, states in owned.items():
             self._count(event, world)
             for optimizer, state in states.items():
                 fault = self._gradients(state, event.kind)[1]
                 if (
                     fault is not None
                     and fault.kind == "clip-after-step"
-                    and (len(set(states.values())) > 1 or self._pending_elsewhere(name, world))
+                    and set(every) != {"spent"}
                 ):
                     continue
                 if fault is not None:
                     self._report(event, fault, name, optimizer if optimizer != "*" else None, world)
                     break
         return world
-
-    def _pending_elsewhere(self, name: str, world: World) -> bool:
-        others = [other for other in world.scalers() if other != name]
-        return any(world.state("gradients", other, "*") != "clean" for other in others)
 
     def _owner(self, event: ir.Event) -> str | None:
         """The optimizer whose parameters an event uses, where the only candidate is known."""
@@ -347,7 +346,7 @@ class Events(Values):
                     return
         elif kind == "update-between-optimizers":
             partner = blamed = marks.get(("update", name))
-            if blamed is None:
+            if blamed is None or blamed.old:
                 return
             if not self.several:
                 kind = "update-before-step"

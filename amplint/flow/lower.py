@@ -127,6 +127,8 @@ def _decorated(node: ast.FunctionDef | ast.AsyncFunctionDef, body: ir.Block, low
 def _sets_up(procedure: ir.Procedure, context: Context, function: Function) -> bool:
     """Whether a method sets a scaler of its object."""
     prefix = f"%{procedure.receiver}."
+    if any(isinstance(s, ir.Event) and s.kind in ("step", "backward") for s in ir.every(procedure.body)):
+        return False
     return any(
         isinstance(statement, ir.Assign)
         and statement.path.startswith(prefix)

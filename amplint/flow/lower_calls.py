@@ -352,6 +352,8 @@ class CallLowering:
                     return self.functions.by_node[found[-1].node].name
                 if len(bindings) == 1 and isinstance(bindings[0].value, ast.Lambda):
                     return self.functions.by_node[bindings[0].value].name
+                if len(bindings) == 1 and isinstance(bindings[0].value, ast.Name) and bindings[0].value.id != name:
+                    return self._named(bindings[0].value.id)
                 if len(bindings) == 1 and (inner := self._partial_of(bindings[0].value)) is not None:
                     return self.local(inner)
                 return None

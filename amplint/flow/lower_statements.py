@@ -121,6 +121,8 @@ class StatementLowering(CallLowering):
                 self.bind(item, part, node)
         elif isinstance(target, ast.Starred):
             self.bind(target.value, ir.Opaque(), node)
+        elif isinstance(target, ast.Subscript) and ".grad" in self.file.segment(target.value):
+            self.out.append(ir.Event("gradients-changed", self.file.span(node)))
         elif (path := path_of(target)) is not None:
             if isinstance(value, ir.Constant) and value.value is None:
                 value = value._replace(kind=self.kind(path))
@@ -137,7 +139,8 @@ class StatementLowering(CallLowering):
         path = path_of(node.target)
         if path is not None and "[*]" not in path:
             name = self.name(path)
-            self.out.append(ir.Assign(name, ir.Mix((ir.Copy(name), value)), self.file.span(node)))
+            mixed = ir.Mix((ir.Copy(name), value), factors=not isinstance(node.op, (ast.Add, ast.Sub)))
+            self.out.append(ir.Assign(name, mixed, self.file.span(node)))
 
     def gradient_assigned(self, target: ast.Attribute, value: ast.expr, node: ast.stmt) -> None:
         """`p.grad = None` zeroes; `p.grad = p.grad.clamp(...)` clips; anything else may be an `unscale_` by hand."""

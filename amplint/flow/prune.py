@@ -44,7 +44,10 @@ def _hot(program: Program) -> set[str]:
         if grown == hot:
             break
         hot = grown
-    return hot | {name for name in program.procedures if name.endswith(".__init__")}
+    for info in program.classes.values():
+        if any(full in hot for full in info.methods.values()) and "__init__" in info.methods:
+            hot.add(info.methods["__init__"])
+    return hot
 
 
 def _root(path: str) -> str:
@@ -181,10 +184,16 @@ class _Sieve:
     def block(self, body: ir.Block) -> ir.Block:
         """The block without what can't matter."""
         kept: list[ir.Stmt] = []
+        risked = False
         for statement in body:
             for one in self._kept(statement):
-                if not (isinstance(one, ir.Risk) and kept and isinstance(kept[-1], ir.Risk)):
-                    kept.append(one)
+                if isinstance(one, ir.Risk):
+                    if risked:
+                        continue
+                    risked = True  # until something happens, the next exception finds the same state
+                elif not isinstance(one, (ir.Assign, ir.Forget)):
+                    risked = False
+                kept.append(one)
         return tuple(kept)
 
     def _matters(self, path: str) -> bool:

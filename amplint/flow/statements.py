@@ -14,7 +14,6 @@ from amplint.model import Span
 
 MAX_ROUNDS = 8
 MAX_DEPTH = 5
-MAX_STEPS = 20_000
 ELSEWHERE = Span(-1, -1)
 """The place of a loop that is not in the file."""
 
@@ -52,6 +51,7 @@ class Statements(Events):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.steps = 0
+        self.budget = 0
         self.active: list[str] = []
         self.sinks: list[Worlds] = []
         self.summaries = Summaries()
@@ -63,7 +63,7 @@ class Statements(Events):
             if not out.normal:
                 break
             self.steps += len(out.normal)
-            if self.steps > MAX_STEPS:
+            if self.steps > self.budget:
                 raise Budget
             step = self.statement(statement, out.normal)
             out.also(step)
@@ -287,12 +287,17 @@ class Statements(Events):
         depth = min(depths.values(), default=0)
         out = self.block(statement.body, join(entered))
         for way in Out.__slots__:
-            left = [
-                world.copy(regions=world.regions[:depth]) if len(world.regions) > depth else world
-                for world in getattr(out, way)
-            ]
-            setattr(out, way, left)
+            setattr(out, way, [self.left(world, depth) for world in getattr(out, way)])
         return out
+
+    @staticmethod
+    def left(world: World, depth: int) -> World:
+        """The world with only the outermost `depth` regions active."""
+        ended = {("region", str(region.span.start)) for region in world.regions[depth:]}
+        if not ended:
+            return world
+        types = {key: state for key, state in world.types.items() if key not in ended}
+        return world.copy(types=types, regions=world.regions[:depth])
 
     def enter(self, value: ir.Value, world: World) -> Worlds:
         """The worlds in which a context manager was entered."""
@@ -392,6 +397,9 @@ class Statements(Events):
         for name in back.scalers():
             if name.startswith(("new@", prefix)) and name not in held:
                 back = back.forget(name)  # it was the callee's own
+        own = [key for key in back.types if len(key) == 3 and key[2].startswith(prefix)]
+        if own:
+            back = back.copy(types={key: state for key, state in back.types.items() if key not in own})
         if result is not None and result[0] == "when" and prefix in str(result[1]):
             formula = result[1]
             assert isinstance(formula, tuple)
