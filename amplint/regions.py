@@ -231,6 +231,11 @@ class Regions:
         function = self._file.values.enclosing_function(node)
         return self._under.get(function, ()) if function is not None else ()
 
+    def callers(self, function: Function) -> tuple[tuple[Region, ast.Call], ...]:
+        """The regions from which a function is called, directly or through others, each with the first call in it."""
+        _ = self.all
+        return self._under.get(function, ())
+
     # -- gradients ----------------------------------------------------------------------------------------------------
 
     def without_grad(self, node: ast.AST) -> bool:
