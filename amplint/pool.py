@@ -35,7 +35,7 @@ def map_in_processes(
                 ours, theirs = context.Pipe()
                 inherited = [*busy, ours] if sys.platform == "linux" else []
                 process = context.Process(target=_work, args=(function, theirs, inherited), daemon=True)
-                process.start()
+                _start(process)
                 theirs.close()
                 busy[ours] = (process, waiting.pop())
                 _send(ours, items[busy[ours][1]])
@@ -57,6 +57,20 @@ def map_in_processes(
         for process, _ in busy.values():
             process.terminate()
             process.join()
+
+
+def _start(process: BaseProcess) -> None:
+    """Start a process without being interrupted meanwhile: the hooks that run then swallow exceptions."""
+    import signal
+
+    if not hasattr(signal, "pthread_sigmask"):
+        process.start()
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _send(connection: Connection, item: object) -> None:

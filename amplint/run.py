@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 POOL_BYTES = 1_000_000
 """Below this much source to parse, starting processes takes longer than they save."""
 
+_COLLECT_BYTES = 300_000
+"""After this much source garbage is collected: what was built on it refers to itself and takes some 15 MB."""
+
 PLEASE_REPORT = "please report this with the file"
 
 
@@ -113,6 +116,8 @@ def run(
                 tasks.append((outcome, index))
             if progress is not None and index % 64 == 0:
                 progress(len(results), len(files))
+        if tasks:
+            _prepare()
         for index, (result, status, digest) in _examine_all(files, tasks, action, jobs):
             results[index] = result
             if cache is not None and status is not None:
@@ -121,6 +126,7 @@ def run(
             if progress is not None:
                 progress(len(results), len(files))
     finally:
+        gc.unfreeze()
         if collected:
             gc.enable()
     return RunResult([results[index] for index in sorted(results) if _says_something(results[index])], len(files))
@@ -204,9 +210,7 @@ def _examine_all(
             yield index, _examine_file(_Task(*files[index], action))
         return
     from amplint.pool import map_in_processes
-    from amplint.rule import all_rules
 
-    all_rules()  # once here and not in every process
     # The largest first: one that comes last would keep a single process busy at the end.
     indices = [index for _, index in sorted(tasks, key=lambda task: (-task[0], task[1]))]
     work = [_Task(*files[index], action) for index in indices]
@@ -231,6 +235,7 @@ def _examine_file(task: _Task) -> _Outcome:
     except OSError as error:
         return _Outcome(FileResult(path, error=f"can't be read: {reason(error)}"))
     result = examine(path, data, settings, action)
+    _garbage.add(len(data))
     if result.after is not None and result.before is not None and action.apply:
         data = result.before.encode(result.after)
         try:
@@ -265,6 +270,37 @@ def _examine_text(filename: str, before: Decoded, data: bytes, settings: Setting
         found = check_source(before.text, filename, settings, faults=faults)
     messages += dict.fromkeys(_fault(f"rule {fault.code} failed", fault.__cause__ or fault) for fault in faults)
     return FileResult(filename, found, applied, before if found or after is not None else None, after, messages)
+
+
+class _Garbage:
+    """Collects garbage now and then, for the collector's own moments come far too often in a batch."""
+
+    def __init__(self) -> None:
+        self._source = 0
+
+    def add(self, source: int) -> None:
+        """Count bytes of source that were examined, and collect when they are many."""
+        self._source += source
+        if self._source >= _COLLECT_BYTES:
+            import gc
+
+            gc.collect()
+            self._source = 0
+
+
+_garbage = _Garbage()
+
+
+def _prepare() -> None:
+    """Import what the examination needs, once and not in every process, and keep the collector away from it."""
+    import gc
+    from importlib import import_module
+
+    from amplint.rule import all_rules
+
+    import_module("amplint.check")
+    all_rules()
+    gc.freeze()
 
 
 def _says_something(result: FileResult) -> bool:

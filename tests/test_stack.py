@@ -38,8 +38,11 @@ def test_too_deep_is_an_exception_and_no_crash() -> None:
 
 @pytest.mark.parametrize("text", ["+".join(["a"] * 10**5), "-" * 10**5 + "a", "a" + ".b" * 10**5, "(" * 10**5])
 def test_no_text_crashes_the_parser(text: str) -> None:
-    with pytest.raises((SyntaxError, RecursionError, MemoryError)):
-        call_with_deep_stack(lambda: ast.parse(text))
+    try:
+        outcome = type(call_with_deep_stack(lambda: ast.parse(text))).__name__
+    except (SyntaxError, RecursionError, MemoryError):
+        outcome = "refused"
+    assert outcome in ("Module", "refused")
 
 
 def test_the_limit_is_as_before_afterwards() -> None:
