@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from amplint.edits import apply_fixes
-from amplint.guard_steps import Guard, within
+from amplint.guard_steps import Guard
 from amplint.model import Applicability, Edit, Fix, Span
 from amplint.releases import module_since
 from amplint.torch_api import AUTOCAST_SPELLINGS, STATE_QUERIES, Version
@@ -70,7 +70,7 @@ def _same_test(file: SourceFile, first: Guard, second: Guard) -> bool:
 
 def _is_shim(file: SourceFile, guard: Guard | None, ref: Ref) -> bool:
     arms = () if guard is None else guard.arms
-    return any(within(old.node, arm) and file.guards.replaces(ref, old) for arm in arms for old in file.refs)
+    return any(file.guards.replaces(ref, old) for arm in arms for old in file.guards.refs_in(arm))
 
 
 # -- the floor --------------------------------------------------------------------------------------------------------

@@ -38,18 +38,36 @@ class Attempt(NamedTuple):
 Step = Guard | Attempt
 
 
-def steps(node: ast.AST, parent_of: Callable[[ast.AST], ast.AST | None]) -> Iterator[Step]:
-    """The guards of a node, from the innermost outwards."""
-    child, parent = node, parent_of(node)
-    while parent is not None:
-        if isinstance(parent, ast.If) and child in parent.body and not parent.orelse:
-            yield Guard(parent.test, True, "branch", (_after(parent, parent_of(parent)),))
-        else:
-            yield from _steps_between(child, parent)
-        block = block_with(parent, child)
-        if block is not None:
-            yield from _steps_before(child, block)
-        child, parent = parent, parent_of(parent)
+class Steps:
+    """The guards of the nodes of one file; what early exits say of a block is read once."""
+
+    def __init__(self, parent_of: Callable[[ast.AST], ast.AST | None]) -> None:
+        self._parent_of = parent_of
+        self._exits: dict[int, list[tuple[int, Step]]] = {}
+
+    def of(self, node: ast.AST) -> Iterator[Step]:
+        """The guards of a node, from the innermost outwards."""
+        child, parent = node, self._parent_of(node)
+        while parent is not None:
+            if isinstance(parent, ast.If) and child in parent.body and not parent.orelse:
+                yield Guard(parent.test, True, "branch", (_after(parent, self._parent_of(parent)),))
+            else:
+                yield from _steps_between(child, parent)
+            block = block_with(parent, child)
+            if block is not None:
+                yield from self._steps_before(child, block)
+            child, parent = parent, self._parent_of(parent)
+
+    def _steps_before(self, child: ast.AST, block: list[ast.AST]) -> Iterator[Step]:
+        """The guards that earlier statements of a block put on a later one, the nearest first."""
+        exits = self._exits.get(id(block))
+        if exits is None:
+            exits = [(index, step) for index, statement in enumerate(block) if (step := _exit_of(statement))]
+            exits.reverse()
+            self._exits[id(block)] = exits
+        if exits:
+            own = block.index(child)
+            yield from (step for index, step in exits if index < own)
 
 
 def _after(node: ast.If, parent: ast.AST | None) -> Arm:
@@ -62,11 +80,18 @@ def within(node: ast.AST, arm: Arm) -> bool:
     """Whether a node stands in the text of an arm."""
     if not arm:
         return False
-    start = min(_start(first) for first in (arm[0], *getattr(arm[0], "decorator_list", ())))
-    return start <= _start(node) < (getattr(arm[-1], "end_lineno", 0), getattr(arm[-1], "end_col_offset", 0))
+    start, end = limits(arm)
+    return start <= start_of(node) < end
 
 
-def _start(node: ast.AST) -> tuple[int, int]:
+def limits(arm: Arm) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where an arm with something in it starts and ends, as rows and columns in bytes."""
+    start = min(start_of(first) for first in (arm[0], *getattr(arm[0], "decorator_list", ())))
+    return start, (getattr(arm[-1], "end_lineno", 0), getattr(arm[-1], "end_col_offset", 0))
+
+
+def start_of(node: ast.AST) -> tuple[int, int]:
+    """The row and the column in bytes at which a node starts."""
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
@@ -75,7 +100,7 @@ def catches_missing(handler: ast.ExceptHandler) -> bool:
     if handler.type is None:
         return True
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(getattr(kind, "attr", getattr(kind, "id", "")) in _MISSING_API for kind in types)
+    return any(last_name(kind) in _MISSING_API for kind in types)
 
 
 def _steps_between(child: ast.AST, parent: ast.AST) -> Iterator[Step]:
@@ -109,7 +134,7 @@ def _steps_between(child: ast.AST, parent: ast.AST) -> Iterator[Step]:
     elif isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         for decorator in parent.decorator_list:
             if isinstance(decorator, ast.Call) and decorator.args and child is not decorator:
-                name = getattr(decorator.func, "attr", getattr(decorator.func, "id", ""))
+                name = last_name(decorator.func)
                 if name in _SKIPS:
                     yield Guard(decorator.args[0], _SKIPS[name], "exit")
 
@@ -128,18 +153,18 @@ def _match_steps(case: ast.match_case, node: ast.Match) -> Iterator[Guard]:
                 yield Guard(other.guard, False, "branch", (other.body,))
 
 
-def _steps_before(child: ast.AST, block: list[ast.AST]) -> Iterator[Step]:
-    """The guards that earlier statements of a block put on a later one by leaving early."""
-    for statement in reversed(block[: block.index(child)]):
-        if isinstance(statement, ast.Assert):
-            yield Guard(statement.test, True, "assert")
-        elif isinstance(statement, ast.If):
-            if _leaves(statement.body):
-                yield Guard(statement.test, False, _exit_kind(statement.body), (statement.body,))
-            elif _leaves(statement.orelse):
-                yield Guard(statement.test, True, _exit_kind(statement.orelse), (statement.orelse,))
-        elif isinstance(statement, ast.Try) and all(_leaves(handler.body) for handler in statement.handlers):
-            yield Attempt(statement, None)
+def _exit_of(statement: ast.AST) -> Step | None:
+    """The guard that a statement puts on all that follows it in its block by leaving early."""
+    if isinstance(statement, ast.Assert):
+        return Guard(statement.test, True, "assert")
+    if isinstance(statement, ast.If):
+        if _leaves(statement.body):
+            return Guard(statement.test, False, _exit_kind(statement.body), (statement.body,))
+        if _leaves(statement.orelse):
+            return Guard(statement.test, True, _exit_kind(statement.orelse), (statement.orelse,))
+    elif isinstance(statement, ast.Try) and all(_leaves(handler.body) for handler in statement.handlers):
+        return Attempt(statement, None)
+    return None
 
 
 def _exit_kind(block: list[ast.stmt]) -> str:
@@ -149,16 +174,24 @@ def _exit_kind(block: list[ast.stmt]) -> str:
 
 def _leaves(block: list[ast.stmt]) -> bool:
     """Whether what follows a block never runs after it."""
+    while block:
+        last = block[-1]
+        if not isinstance(last, ast.If):
+            break
+        if not _leaves(last.body):
+            return False
+        block = last.orelse
     if not block:
         return False
     last = block[-1]
-    if isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break)):
-        return True
-    if isinstance(last, ast.If):
-        return _leaves(last.body) and _leaves(last.orelse)
     if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-        return getattr(last.value.func, "attr", getattr(last.value.func, "id", "")) in _EXITS
-    return False
+        return last_name(last.value.func) in _EXITS
+    return isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break))
+
+
+def last_name(node: ast.expr) -> str:
+    """`c` of `a.b.c`, the name of a plain name, "" of anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def block_with(parent: ast.AST, child: ast.AST) -> list[ast.AST] | None:

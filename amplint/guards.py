@@ -8,10 +8,24 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from amplint.guard_steps import Attempt, Guard, Step, block_with, catches_missing, steps, within
+from amplint.guard_steps import (
+    Arm,
+    Attempt,
+    Guard,
+    Step,
+    Steps,
+    block_with,
+    catches_missing,
+    last_name,
+    limits,
+    start_of,
+    within,
+)
 from amplint.names import Binding, getattr_constant
 from amplint.releases import ALL, FUTURE, TorchRange, at_least, range_of, since
 from amplint.torch_api import APIS, DEPRECATED_MODULES, OLDEST, STATE_QUERIES, STATE_QUERIES_SINCE, Version
@@ -25,6 +39,8 @@ _OTHER_MATTERS = re.compile(
     r"|amp|apex|autocast|scaler|gradscaler|enabled|args|distributed|ddp|fsdp|deepspeed|rank|world|train(?:ing)?|eval"
     r"|debug|fused|platform"
 )
+_DEPTH = 40
+_SHORT = 3
 _VERSION_MATTERS = re.compile(r"version|new(?:er)?|old(?:er)?|legacy|compat|modern|deprecated|api")
 
 
@@ -34,7 +50,9 @@ class Guards:
     def __init__(self, file: SourceFile) -> None:
         self._file = file
         self.tests = VersionTests(file, self.versions)
+        self._steps = Steps(file.parent)
         self._versions: dict[ast.AST, Truth] = {}
+        self._needed: dict[ast.Try, Version | None] = {}
         self._open: set[ast.AST] = set()
 
     # -- versions -----------------------------------------------------------------------------------------------------
@@ -47,7 +65,7 @@ class Guards:
         """The releases on which a node can run, and those on which it may not run, as masks."""
         if node in self._versions:
             return self._versions[node]
-        if node in self._open:
+        if node in self._open or len(self._open) > _DEPTH:
             return Truth(ALL, ALL)
         self._open.add(node)
         true, false = ALL, 0
@@ -80,10 +98,24 @@ class Guards:
 
     def needed_by(self, node: ast.Try) -> Version | None:
         """The first torch that has all new names that the body of a `try` uses, None if it uses none."""
-        if not any(catches_missing(handler) for handler in node.handlers):
-            return None
-        needed = [self.needs(ref) for ref in self._file.refs if within(ref.node, node.body)]
-        return max((version for version in needed if version is not None and version >= OLDEST), default=None)
+        if node not in self._needed:
+            needed: list[Version | None] = []
+            if any(catches_missing(handler) for handler in node.handlers):
+                needed = [self.needs(ref) for ref in self.refs_in(node.body)]
+            known = [version for version in needed if version is not None and version >= OLDEST]
+            self._needed[node] = max(known, default=None)
+        return self._needed[node]
+
+    def refs_in(self, arm: Arm) -> tuple[Ref, ...]:
+        """The references in an arm, in the order of the text."""
+        if not arm:
+            return ()
+        first, last = (bisect_left(self._starts, place) for place in limits(arm))
+        return self._file.refs[first:last]
+
+    @cached_property
+    def _starts(self) -> list[tuple[int, int]]:
+        return [start_of(ref.node) for ref in self._file.refs]
 
     def needs(self, ref: Ref) -> Version | None:
         """The first torch on which a reference to a current name of the AMP layer works, None for any other name."""
@@ -121,10 +153,10 @@ class Guards:
             if isinstance(step, Attempt):
                 if step.handler is not None and catches_missing(step.handler) and self._may_miss_torch(step.node):
                     return "handler"
-            elif self.truth_is_known(step) or not _is_about_something_else(step.test):
-                for arm in step.arms:
-                    if any(self.replaces(other, ref) for other in self._file.refs if within(other.node, arm)):
-                        return "arm"
+            elif any(self.replaces(other, ref) for arm in step.arms for other in self.refs_in(arm)) and (
+                self.truth_is_known(step) or self.speaks_of_versions(step.test) or _is_short_choice(step)
+            ):
+                return "arm"
         return "default" if self._is_default(ref) else ""
 
     def truth_is_known(self, step: Step) -> bool:
@@ -145,7 +177,8 @@ class Guards:
                 return True
             if isinstance(parent, (ast.With, ast.AsyncWith)) and child in parent.body:
                 for item in parent.items:
-                    if isinstance(item.context_expr, ast.Call) and "suppress" in ast.unparse(item.context_expr.func):
+                    call = item.context_expr
+                    if isinstance(call, ast.Call) and last_name(call.func) == "suppress":
                         return True
             child, parent = parent, self._file.parent(parent)
         return False
@@ -153,9 +186,7 @@ class Guards:
     def _may_miss_torch(self, node: ast.Try) -> bool:
         """Whether what fails in a `try` may be something of torch and not only the import of another library."""
         imports = any(isinstance(inner, (ast.Import, ast.ImportFrom)) for inner in node.body)
-        return not imports or any(
-            within(ref.node, node.body) and ref.candidates[0].startswith("torch") for ref in self._file.refs
-        )
+        return not imports or any(ref.candidates[0].startswith("torch") for ref in self.refs_in(node.body))
 
     def replaces(self, new: Ref, old: Ref) -> bool:
         """Whether one reference is the current form of another: the same kind of thing for the same device."""
@@ -177,12 +208,12 @@ class Guards:
         parent = self._file.parent(ref.statement)
         block = block_with(parent, ref.statement) if parent is not None else None
         later = block[block.index(ref.statement) + 1 :] if block else []
-        for bindings in self._file.scope(ref.statement).bindings.values():
-            if any(_binds(binding, ref) for binding in bindings):
-                for other in bindings:
-                    newer = any(is_new(name) and kind_of(name) in kinds for name in self._bound(other))
-                    if newer and later and within(other.node, later):
-                        return self._is_conditional(other.node)
+        scope = self._file.scope(ref.statement)
+        for name in _names_bound_to(ref):
+            for other in scope.bindings.get(name, ()):
+                newer = any(is_new(name) and kind_of(name) in kinds for name in self._bound(other))
+                if newer and later and within(other.node, later):
+                    return self._is_conditional(other.node)
         return False
 
     def _bound(self, binding: Binding) -> tuple[str, ...]:
@@ -195,15 +226,14 @@ class Guards:
         if self.is_protected(node):
             return True
         return any(
-            isinstance(step, Attempt) or self.truth_is_known(step) or not _is_about_something_else(step.test)
-            for step in self.steps(node)
+            isinstance(step, Attempt) or self.truth_is_known(step) or _is_flag(step.test) for step in self.steps(node)
         )
 
     # -- the way up ---------------------------------------------------------------------------------------------------
 
     def steps(self, node: ast.AST) -> Iterator[Step]:
         """The guards of a node, from the innermost outwards."""
-        return steps(node, self._file.parent)
+        return self._steps.of(node)
 
     def _private_functions(self, node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         """The functions around a node that only this file can call, and that it calls by their name only."""
@@ -240,9 +270,14 @@ def kind_of(name: str) -> str:
     return ""
 
 
-def _binds(binding: Binding, ref: Ref) -> bool:
-    """Whether a binding gives its name the value that a reference stands for."""
-    return binding.alias is ref.node if binding.kind == "import" else binding.value is ref.node
+def _names_bound_to(ref: Ref) -> list[str]:
+    """The names that get the value that a reference stands for."""
+    if isinstance(ref.node, ast.alias):
+        return [ref.node.asname or ref.node.name.split(".", 1)[0]]
+    statement = ref.statement
+    if isinstance(statement, ast.Assign) and statement.value is ref.node:
+        return [target.id for target in statement.targets if isinstance(target, ast.Name)]
+    return []
 
 
 def _is_getattr_default(node: ast.AST, parent: ast.AST | None) -> bool:
@@ -259,12 +294,26 @@ def _device_of(ref: Ref) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _is_about_something_else(test: ast.expr) -> bool:
-    """Whether the words of a test say that it asks for a device, a precision or an option and not for a version."""
+def _is_short_choice(guard: Guard) -> bool:
+    """Whether a test chooses by a flag, in a few lines, between two ways to do one thing."""
+    return _is_flag(guard.test) and all(len(arm) <= _SHORT for arm in guard.arms)
+
+
+def _is_flag(test: ast.expr) -> bool:
+    """Whether a test that can't be read may be a flag for a version, and not for a device, a precision or an option."""
+    if isinstance(test, ast.UnaryOp):
+        test = test.operand
     words = _words(test)
-    return any(map(_OTHER_MATTERS.fullmatch, words)) and not any(map(_VERSION_MATTERS.fullmatch, words))
+    if any(map(_VERSION_MATTERS.fullmatch, words)):
+        return True
+    return isinstance(test, (ast.Name, ast.Attribute, ast.Call)) and not any(map(_OTHER_MATTERS.fullmatch, words))
 
 
 def _words(test: ast.expr) -> list[str]:
-    """The words of an expression, in lower case."""
-    return re.split(r"[^a-z0-9]+|_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", ast.unparse(test)).lower())
+    """The words of the names and texts in an expression, in lower case."""
+    parts = []
+    for node in ast.walk(test):
+        value = node.value if isinstance(node, ast.Constant) else None
+        parts.append(getattr(node, "id", getattr(node, "attr", value if isinstance(value, str) else "")))
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", " ".join(parts))
+    return re.split(r"[^a-z0-9]+|_", spaced.lower())

@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 UNKNOWN = "?"
 
+_DEPTH = 50
+"""How many names may stand for one another in a row before a chain of assignments is given up."""
+
 STAR_EXPORTS: dict[str, tuple[str, ...]] = {
     "torch.cuda.amp": ("GradScaler", "autocast", "custom_bwd", "custom_fwd"),
     "torch.cuda.amp.autocast_mode": ("autocast", "custom_bwd", "custom_fwd"),
@@ -25,6 +28,15 @@ STAR_EXPORTS: dict[str, tuple[str, ...]] = {
 """What `from M import *` binds (`__all__` of torch 2.13, as far as it matters here)."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_BIND_AT_THE_END = (
+    ast.Assign,
+    ast.AnnAssign,
+    ast.AugAssign,
+    ast.NamedExpr,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -81,6 +93,8 @@ class Names:
         self.module = Scope("module", tree, None)
         self.scopes[tree] = self.module
         self._resolving: set[ast.AST] = set()
+        self._resolved: dict[ast.Name, tuple[str, ...]] = {}
+        self._cut_short = False
         self._collect(tree)
 
     # -- collecting ---------------------------------------------------------------------------------------------------
@@ -113,7 +127,8 @@ class Names:
                     self._push_function(node, scope, inner, stack)
                     continue
                 if isinstance(node, ast.ClassDef):
-                    for field in (node.body, node.keywords, node.bases, node.decorator_list):
+                    type_params = getattr(node, "type_params", [])
+                    for field in (node.body, node.keywords, node.bases, type_params, node.decorator_list):
                         at = inner if field is node.body else scope
                         for child in reversed(field):
                             parents[child] = node
@@ -138,7 +153,7 @@ class Names:
         if isinstance(node, ast.Lambda):
             pending = [(node.args, outer), (node.body, inner)]
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            pending = [(child, outer) for child in node.decorator_list]
+            pending = [(child, outer) for child in [*node.decorator_list, *getattr(node, "type_params", ())]]
             pending.append((node.args, outer))
             if node.returns is not None:
                 pending.append((node.returns, outer))
@@ -239,8 +254,11 @@ class Names:
         name = binding.name
         if name in scope.globals:
             scope = scope.module
-        elif name in scope.nonlocals and scope.parent is not None:
-            scope = scope.parent
+        elif name in scope.nonlocals:
+            outer = scope.parent
+            while outer is not None and (outer.kind == "class" or name not in outer.bindings):
+                outer = outer.parent
+            scope = outer or scope
         scope.bindings.setdefault(name, []).append(binding)
 
     # -- looking up ---------------------------------------------------------------------------------------------------
@@ -282,17 +300,20 @@ class Names:
                 return self._visible(found, name, scope)
             first = first and scope.kind == "comprehension"
             scope = scope.parent
+        found_stars: list[Binding] = []
         for star in reversed(self.module.stars):
             if name.id in STAR_EXPORTS.get(star.target, ()):
-                return (star._replace(name=name.id, target=f"{star.target}.{name.id}"),)
-        return ()
+                found_stars.insert(0, star._replace(name=name.id, target=f"{star.target}.{name.id}"))
+                if self.parents.get(star.node) is self.module.node:
+                    break
+        return tuple(found_stars)
 
     def _visible(self, found: list[Binding], use: ast.AST, scope: Scope) -> tuple[Binding, ...]:
         if len(found) == 1:
             return tuple(found)
         here = self.scope_of(use) is scope
         position = (getattr(use, "lineno", 0), getattr(use, "col_offset", 0))
-        before = [b for b in found if not here or _position(b.node) < position] or found
+        before = [b for b in found if not here or _takes_effect(b.node) <= position] or found
         # An unconditional binding overwrites all that came before it in the same scope; a loop's next round can bring
         # a later one back, but rebinding an imported name in a loop isn't worth the silence.
         for index in range(len(before) - 1, 0, -1):
@@ -319,15 +340,13 @@ class Names:
     def resolve(self, node: ast.expr) -> tuple[str, ...]:
         """The qualified names that an expression may stand for, `()` where none is known."""
         if isinstance(node, ast.Name):
-            if node in self._resolving:
-                return ()
-            self._resolving.add(node)
-            try:
-                return self._resolve_name(node)
-            finally:
-                self._resolving.discard(node)
+            return self._resolve_once(node)
         if isinstance(node, ast.Attribute):
-            return tuple(base if base == UNKNOWN else f"{base}.{node.attr}" for base in self.resolve(node.value))
+            path = ""
+            while isinstance(node, ast.Attribute):
+                path = f".{node.attr}{path}"
+                node = node.value
+            return tuple(base if base == UNKNOWN else base + path for base in self.resolve(node))
         if isinstance(node, ast.IfExp):
             return _union(self.resolve(node.body) or (UNKNOWN,), self.resolve(node.orelse) or (UNKNOWN,))
         if isinstance(node, ast.NamedExpr):
@@ -336,9 +355,29 @@ class Names:
             return tuple(base if base == UNKNOWN else f"{base}.{attribute}" for base in self.resolve(node.args[0]))
         return ()
 
+    def _resolve_once(self, node: ast.Name) -> tuple[str, ...]:
+        """The names that a use stands for; what was found is kept, unless it was cut short by a circle of names."""
+        if node in self._resolved:
+            return self._resolved[node]
+        if node in self._resolving or len(self._resolving) > _DEPTH:
+            self._cut_short = True
+            return ()
+        outermost = not self._resolving
+        if outermost:
+            self._cut_short = False
+        self._resolving.add(node)
+        found = self._resolve_name(node)
+        self._resolving.discard(node)
+        if outermost or not self._cut_short:
+            self._resolved[node] = found
+        return found
+
     def _resolve_name(self, node: ast.Name) -> tuple[str, ...]:
         candidates: tuple[str, ...] = ()
-        for binding in self.lookup(node):
+        bindings = self.lookup(node)
+        if not bindings and node.id == "torch":
+            return ("torch",)  # a notebook cell, or a star import of the project brings it: nothing else has this name
+        for binding in bindings:
             if binding.kind in ("import", "star"):
                 candidates = _union(candidates, (binding.target,))
             elif binding.kind == "assign" and binding.value is not None:
@@ -370,8 +409,11 @@ def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
     return first + tuple(item for item in second if item not in first)
 
 
-def _position(node: ast.AST) -> tuple[int, int]:
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+def _takes_effect(node: ast.AST) -> tuple[int, int]:
+    """Where in the text a statement has bound its names: an assignment or a definition only at its end."""
+    if isinstance(node, _BIND_AT_THE_END):
+        return node.end_lineno or 0, node.end_col_offset or 0
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0) + 1
 
 
 def _block_of(parent: ast.AST | None, child: ast.AST) -> str | None:

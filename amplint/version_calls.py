@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from amplint import version_words as words
+from amplint.guard_steps import last_name
 from amplint.names import Binding
 from amplint.releases import Release, module_since, since
 from amplint.torch_values import value_by_name
@@ -38,13 +38,14 @@ _TEXT_METHODS = re.compile(
     r"|isdigit|isnumeric|lower"
 )
 _OPERATOR_FUNCTIONS = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "ge": ">=", "gt": ">"}
+_KEEP_THE_VALUE = frozenset(("cache", "lru_cache", "staticmethod", "classmethod", "property"))
 _MANY = 4
 _TORCH_DISTRIBUTIONS = ("torch", "pytorch")
 
 
 def evaluate_call(tests: VersionTests, node: ast.Call, release: Release, env: Environment) -> Any:
     function = node.func
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    name = last_name(function)
     if isinstance(function, ast.Name) and _BUILTINS.fullmatch(name):
         return _builtin(tests, node, name, release, env)
     if name in ("version", "get_distribution") and len(node.args) == 1:
@@ -158,7 +159,7 @@ def _local_call(tests: VersionTests, node: ast.Call, release: Release, env: Envi
     definition = _definition(tests, node.func)
     if definition is None or (definition.decorator_list and not _is_cached(definition)):
         return UNKNOWN
-    returns = list(_returns(definition.body))
+    returns = _returns(definition.body)
     arguments = _bind_arguments(definition, node)
     if arguments is None or not 0 < len(returns) <= _MANY:
         return UNKNOWN
@@ -171,15 +172,19 @@ def _local_call(tests: VersionTests, node: ast.Call, release: Release, env: Envi
     return same([tests.evaluate(answer.value, release, inner) if answer.value else None for answer in reached])
 
 
-def _returns(block: list[ast.stmt]) -> Iterator[ast.Return]:
-    """The `return` statements of a function's body, those of inner functions left out."""
-    for statement in block:
+def _returns(block: list[ast.stmt]) -> list[ast.Return]:
+    """The `return` statements of a function's body in the order of the text, those of inner functions left out."""
+    found: list[ast.Return] = []
+    pending = list(reversed(block))
+    while pending:
+        statement = pending.pop()
         if isinstance(statement, ast.Return):
-            yield statement
+            found.append(statement)
         elif isinstance(statement, (ast.If, ast.Try)):
             handlers = statement.handlers if isinstance(statement, ast.Try) else []
-            for inner in (statement.body, *(handler.body for handler in handlers), statement.orelse):
-                yield from _returns(inner)
+            inner = [*statement.body, *(child for handler in handlers for child in handler.body), *statement.orelse]
+            pending.extend(reversed(inner))
+    return found
 
 
 def _definition(tests: VersionTests, function: ast.expr) -> ast.FunctionDef | None:
@@ -230,7 +235,8 @@ def _is_torch(value: Any) -> bool:
 
 
 def _is_cached(definition: ast.FunctionDef) -> bool:
-    return all("cache" in ast.unparse(d) or "staticmethod" in ast.unparse(d) for d in definition.decorator_list)
+    decorators = [d.func if isinstance(d, ast.Call) else d for d in definition.decorator_list]
+    return all(last_name(decorator) in _KEEP_THE_VALUE for decorator in decorators)
 
 
 def _bind_arguments(definition: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.guard_steps import Guard, within
+from amplint.guard_steps import Guard, last_name
 from amplint.guards import is_new, is_old
 from amplint.releases import ALL, FUTURE, at_least, module_since
 from amplint.torch_api import Version
@@ -78,12 +78,8 @@ def _name_faults(file: SourceFile, ref: Ref) -> list[GateFault]:
 
 def _old_one_is_newer(file: SourceFile, ref: Ref, guard: Guard, there: int) -> bool:
     """Whether the other arm of a test has the old API and only runs where the new one exists."""
-    old = [
-        other
-        for arm in guard.arms
-        for other in file.refs
-        if within(other.node, arm) and file.guards.replaces(ref, other)
-    ]
+    others = (other for arm in guard.arms for other in file.guards.refs_in(arm))
+    old = [other for other in others if file.guards.replaces(ref, other)]
     return bool(old) and not any(file.guards.versions(other.node).true & ~there for other in old)
 
 
@@ -113,7 +109,7 @@ def _unless_module(name: str, needed: Version | None) -> tuple[str, Version | No
 
 def _is_for_type_checkers(file: SourceFile, ref: Ref) -> bool:
     return any(
-        isinstance(step, Guard) and step.holds and ast.unparse(step.test).endswith("TYPE_CHECKING")
+        isinstance(step, Guard) and step.holds and last_name(step.test) == "TYPE_CHECKING"
         for step in file.guards.steps(ref.node)
     )
 
@@ -121,10 +117,8 @@ def _is_for_type_checkers(file: SourceFile, ref: Ref) -> bool:
 def _existence_test(file: SourceFile, test: ast.expr) -> ast.Call | None:
     """The call in a test, or in the flag that it reads, that asks whether a name exists."""
     for node in ast.walk(file.guards.tests.definition(test)):
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if name in _EXISTENCE:
-                return node
+        if isinstance(node, ast.Call) and last_name(node.func) in _EXISTENCE:
+            return node
     return None
 
 
@@ -134,9 +128,9 @@ def _is_behind_unread_gate(file: SourceFile, ref: Ref) -> bool:
         if isinstance(step, Guard) and not file.guards.truth_is_known(step):
             if file.guards.speaks_of_versions(step.test):
                 return True
-            for arm in step.arms:
-                if any(within(other.node, arm) and any(map(is_old, other.candidates)) for other in file.refs):
-                    return True
+            others = (other for arm in step.arms for other in file.guards.refs_in(arm))
+            if any(is_old(name) for other in others for name in other.candidates):
+                return True
     return False
 
 

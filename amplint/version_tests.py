@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from amplint.guard_steps import last_name
 from amplint.names import Binding, Scope
 from amplint.releases import ALL, RELEASES, Release
 from amplint.torch_values import attribute_of, contains, known_value, value_by_name
@@ -80,15 +81,15 @@ class VersionTests:
         """The releases on which a test holds and fails; with `intended`, texts compare as the versions they mean."""
         key = (test, intended)
         if key not in self._truths:
-            if test in self._running:
+            if test in self._running or self._depth > _DEPTH:
                 return MAYBE
             before, self.intended = self.intended, intended
             self._running.add(test)
-            try:
-                self._truths[key] = self._truth(test)
-            finally:
-                self._running.discard(test)
-                self.intended = before
+            self._depth += 1
+            self._truths[key] = self._truth(test)
+            self._depth -= 1
+            self._running.discard(test)
+            self.intended = before
         return self._truths[key]
 
     def _truth(self, test: ast.expr) -> Truth:
@@ -217,8 +218,8 @@ class VersionTests:
         return True
 
     def _subscript(self, node: ast.Subscript, release: Release, env: Environment) -> Any:
-        if ast.unparse(node.value).endswith("sys.modules") and isinstance(node.slice, ast.Constant):
-            return Qualified(node.slice.value) if node.slice.value == "torch" else UNKNOWN
+        if last_name(node.value) == "modules" and isinstance(node.slice, ast.Constant) and node.slice.value == "torch":
+            return Qualified("torch")  # sys.modules["torch"]
         value = self.evaluate(node.value, release, env)
         if value is UNKNOWN:
             return UNKNOWN

@@ -27,6 +27,7 @@ _WORDS: tuple[tuple[str, frozenset[str]], ...] = (
 
 def flag_meaning(name: str) -> tuple[str, str] | None:
     """The operator and the version in the name of a flag: `_TORCH_GREATER_EQUAL_2_4` says `>=` and `2.4`."""
+    name = _in_snake_case(name)
     match = _FLAG.search(name)
     if match is None:
         return None
@@ -81,5 +82,8 @@ def operator_in(words: list[str]) -> str:
 
 def _split(name: str) -> list[str]:
     """The words of a name in snake or camel case, in lower case."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-    return [word for word in re.split(r"[^a-z]+", spaced.lower()) if word]
+    return [word for word in re.split(r"[^a-z]+", _in_snake_case(name).lower()) if word]
+
+
+def _in_snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
