@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from amplint.model import Finding, Level
 from amplint.rule import rule
 from amplint.source import SourceFile
+from amplint.torch_api import APIS
 from amplint.training import mentions_scaler
+from amplint.values import is_self
 
 _EVALUATES_OFTEN = ("torch.optim.LBFGS", "torch.optim.lbfgs.LBFGS")
 
@@ -68,10 +70,10 @@ def scaler_step_with_closure(file: SourceFile) -> Iterator[Finding]:
         if not isinstance(call, ast.Call) or call.func is not use or not _is_scaler(file, use.value):
             continue
         closure = next((keyword.value for keyword in call.keywords if keyword.arg == "closure"), None)
-        if closure is not None and not _is_none(closure):
+        if closure is not None and _is_function(file, closure):
             message = "a closure given to `scaler.step` raises as soon as the scaler is enabled"
             yield Finding("AMP210", file.span(call), message)
-        elif len(call.args) > 1 and not _is_none(call.args[1]) and not isinstance(call.args[1], ast.Starred):
+        elif len(call.args) > 1 and _is_function(file, call.args[1]):
             message = "the closure runs on gradients that are still scaled, and its step uses them as they are"
             yield Finding("AMP210", file.span(call), message)
         elif call.args and _is_lbfgs(file, call.args[0]):
@@ -80,14 +82,23 @@ def scaler_step_with_closure(file: SourceFile) -> Iterator[Finding]:
 
 
 def _is_scaler(file: SourceFile, node: ast.expr) -> bool:
+    """Whether an expression is torch's scaler: made in the file, or a name or attribute of the class called so.
+
+    What hangs on another object (`state.scaler`) may be anything: Composer's takes closures.
+    """
     made = [name for name in file.values.constructed(node) if isinstance(name, str)]
-    return mentions_scaler(node) or any(name.rsplit(".", 1)[-1].endswith("GradScaler") for name in made)
+    if made:
+        return all(name in APIS and APIS[name].kind == "scaler" for name in made)
+    own = isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and is_self(node.value))
+    return own and mentions_scaler(node)
+
+
+def _is_function(file: SourceFile, node: ast.expr) -> bool:
+    """Whether a closure is surely one; a parameter that is handed on may be None."""
+    values = file.values.of(node)
+    return bool(values) and all(isinstance(value, (ast.FunctionDef, ast.Lambda)) for value in values)
 
 
 def _is_lbfgs(file: SourceFile, node: ast.expr) -> bool:
     made = [name for name in file.values.constructed(node) if isinstance(name, str)]
     return bool(made) and all(name in _EVALUATES_OFTEN for name in made)
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

@@ -64,12 +64,16 @@ def step_bypasses_scaler(file: SourceFile) -> Iterator[Finding]:
 
 
 def _fix(file: SourceFile, violation: Violation) -> Fix | None:
-    """Step through the scaler, where an update follows that would otherwise be missing."""
+    """Step through the scaler, where its update follows and it does not step this optimizer on another path."""
     call = call_at(file, violation.span) if violation.span == violation.place else None
     if call is None or call.args or call.keywords or not violation.scaler or not violation.optimizer:
         return None
     scope = innermost_loop(file, call) or file.tree
-    if not method_calls(file, scope, "update", violation.scaler):
+    updates = method_calls(file, scope, "update", violation.scaler)
+    steps = method_calls(file, scope, "step", violation.scaler)
+    if not any(update.lineno > call.lineno for update in updates):
+        return None
+    if any(step.args and file.segment(step.args[0]) == violation.optimizer for step in steps):
         return None
     known = violation.optimizer in violation.optimizers
     applicability = Applicability.SAFE if known else Applicability.UNSAFE

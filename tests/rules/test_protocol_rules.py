@@ -1,0 +1,263 @@
+"""The rules that word the engine's violations: where they point, what they fix, and where they leave it to the user."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from amplint import check_source, fix_source
+from amplint.settings import Settings
+
+PROTOCOL = Settings(select=("AMP101", "AMP102", "AMP2", "AMP3"))
+
+LOOP = """
+    import torch
+
+    def train(model, loader, optimizer, other, limit):
+        scaler = torch.amp.GradScaler("cuda")
+        for i, x in enumerate(loader):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = model(x).mean()
+"""
+
+
+def loop(*lines: str) -> str:
+    """A training loop whose iteration ends with the given lines; the first of them stands on row 10."""
+    return dedent(LOOP) + "".join(f"        {line}\n" for line in lines)
+
+
+def found(text: str) -> list[tuple[str, int, str]]:
+    """The (code, row, level) triples of a text."""
+    return [(d.code, d.location.row, d.level.label) for d in check_source(dedent(text), "t.py", PROTOCOL)]
+
+
+def fixed(text: str, *, unsafe: bool = False) -> str:
+    """The text after its fixes."""
+    return fix_source(dedent(text), "t.py", PROTOCOL, unsafe=unsafe).text
+
+
+CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), {threshold})"
+
+
+@pytest.mark.parametrize(
+    ("threshold", "applicability"),
+    [
+        pytest.param("1.0", "safe", id="plain"),
+        pytest.param("100", "safe", id="the largest plain one"),
+        pytest.param("1e5", "unsafe", id="may have been tuned on scaled gradients"),
+        pytest.param("limit", "unsafe", id="computed"),
+    ],
+)
+def test_clip_before_unscale_is_safe_for_small_literals(threshold: str, applicability: str) -> None:
+    text = loop(
+        "scaler.scale(loss).backward()", CLIP.format(threshold=threshold), "scaler.step(optimizer)", "scaler.update()"
+    )
+    (diagnostic,) = check_source(text, "t.py", PROTOCOL)
+    assert (diagnostic.code, diagnostic.location.row) == ("AMP301", 11)
+    assert diagnostic.fix is not None
+    assert diagnostic.fix.applicability.label == applicability
+    assert diagnostic.related[0].location.row == 10
+
+
+def test_clip_with_a_threshold_multiplied_by_the_scale_is_silent() -> None:
+    text = loop(
+        "scaler.scale(loss).backward()",
+        CLIP.format(threshold="1.0 * scaler.get_scale()"),
+        "scaler.step(optimizer)",
+        "scaler.update()",
+    )
+    assert found(text) == []
+
+
+def test_clip_for_two_optimizers_is_left_to_the_user() -> None:
+    text = loop(
+        "scaler.scale(loss).backward()",
+        CLIP.format(threshold="1.0"),
+        "scaler.step(optimizer)",
+        "scaler.step(other)",
+        "scaler.update()",
+    )
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP301", 11)]
+    assert fixed(text, unsafe=True) == text
+
+
+def test_tail_of_a_region_moves_out_with_its_comments_and_strings() -> None:
+    text = """
+    import torch
+
+    def train(model, loader, optimizer):
+        for x in loader:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = model(x).mean()  # the loss
+
+                # now the gradients
+                loss.backward()
+                print('''a
+      b''')
+                optimizer.step()  # and the step
+            optimizer.zero_grad()
+    """
+    assert [code for code, _, _ in found(text)] == ["AMP101"]
+    assert fixed(text) == dedent(
+        """
+    import torch
+
+    def train(model, loader, optimizer):
+        for x in loader:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = model(x).mean()  # the loss
+
+            # now the gradients
+            loss.backward()
+            print('''a
+      b''')
+            optimizer.step()  # and the step
+            optimizer.zero_grad()
+    """
+    )
+
+
+def test_region_with_another_context_manager_is_left() -> None:
+    text = dedent(
+        """
+        import torch
+
+        for x in loader:
+            with torch.autocast("cuda", dtype=torch.bfloat16), profiler:
+                loss = model(x).mean()
+                loss.backward()
+        """
+    )
+    assert found(text) == [("AMP101", 7, "warning")]
+    assert fixed(text, unsafe=True) == text
+
+
+def test_backward_with_a_forward_after_it_is_left() -> None:
+    text = dedent(
+        """
+        import torch
+
+        for x in loader:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                loss = model(x).mean()
+                loss.backward()
+                out = model(x)
+        """
+    )
+    assert ("AMP101", 7, "warning") in found(text)
+    assert fixed(text, unsafe=True) == text
+
+
+def test_region_moves_into_nested_loops() -> None:
+    text = """
+    import torch
+
+    def train(model, loader, optimizer):
+        with torch.autocast("cuda", dtype=torch.bfloat16):  # bfloat16
+            for x in loader:
+                for _ in range(2):
+                    loss = model(x).mean()
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+        return loss
+    """
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP101", 10), ("AMP102", 11)]
+    assert fixed(text) == dedent(
+        """
+    import torch
+
+    def train(model, loader, optimizer):
+        for x in loader:
+            for _ in range(2):
+                with torch.autocast("cuda", dtype=torch.bfloat16):  # bfloat16
+                    loss = model(x).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        return loss
+    """
+    )
+
+
+def test_plain_step_becomes_the_scalers() -> None:
+    text = loop("scaler.scale(loss).backward()", "optimizer.step()", "scaler.update()")
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP206", 11)]
+    assert fixed(text, unsafe=True) == text.replace("optimizer.step()", "scaler.step(optimizer)")
+
+
+def test_double_step_in_another_block_is_left() -> None:
+    text = loop(
+        "scaler.scale(loss).backward()",
+        "if limit:",
+        "    scaler.step(optimizer)",
+        "    scaler.update()",
+        "optimizer.step()",
+    )
+    assert "AMP207" in [code for code, _, _ in found(text)]
+    assert "        optimizer.step()\n" in fixed(text, unsafe=True)
+
+
+def test_update_goes_before_each_continue() -> None:
+    text = loop(
+        "scaler.scale(loss).backward()",
+        "scaler.unscale_(optimizer)",
+        "if limit: continue",
+        "scaler.step(optimizer)",
+        "scaler.update()",
+    )
+    assert "AMP202" in [code for code, _, _ in found(text)]
+    assert "if limit: scaler.update(); continue\n" in fixed(text, unsafe=True)
+
+
+def test_one_unscaled_loss_of_two_is_scaled_keeping_its_arguments() -> None:
+    text = loop(
+        "loss, extra = model(x)",
+        "scaler.scale(loss).backward(retain_graph=True)",
+        "extra.backward(retain_graph=False)",
+        "scaler.step(optimizer)",
+        "scaler.update()",
+    )
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP208", 12)]
+    assert "        scaler.scale(extra).backward(retain_graph=False)\n" in fixed(text)
+
+
+def test_scaler_that_needs_the_loop_variable_stays() -> None:
+    text = dedent(
+        """
+        import torch
+
+        for epoch in range(9):
+            scaler = torch.amp.GradScaler("cuda", init_scale=2.0**epoch)
+            for x in loader:
+                scaler.scale(model(x)).backward()
+                scaler.step(optimizer)
+                scaler.update()
+        """
+    )
+    assert found(text) == [("AMP211", 5, "warning")]
+    assert fixed(text, unsafe=True) == text
+
+
+@pytest.mark.parametrize(
+    ("call", "rows"),
+    [
+        pytest.param("scaler.step(optimizer, closure=closure)", [13], id="keyword"),
+        pytest.param("scaler.step(optimizer, closure)", [13], id="position"),
+        pytest.param("scaler.step(optimizer, lambda: loss)", [13], id="lambda"),
+        pytest.param("scaler.step(optimizer, closure=None)", [], id="none"),
+        pytest.param("scaler.step(optimizer, limit)", [], id="a parameter that may be None"),
+        pytest.param("self.state.scaler.step(optimizer, closure)", [], id="somebody else's scaler"),
+    ],
+)
+def test_closures(call: str, rows: list[int]) -> None:
+    text = loop("def closure():", "    return loss", "scaler.scale(loss).backward()", call, "scaler.update()")
+    found_rows = [d.location.row for d in check_source(text, "t.py", Settings(select=("AMP210",)))]
+    assert found_rows == rows
+
+
+def test_lbfgs_through_the_scaler() -> None:
+    text = 'import torch\n\nopt = torch.optim.LBFGS(p)\nscaler = torch.amp.GradScaler("cuda")\nscaler.step(opt)\n'
+    assert [d.location.row for d in check_source(text, "t.py", Settings(select=("AMP210",)))] == [5]
