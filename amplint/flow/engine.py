@@ -69,7 +69,7 @@ class Engine:
             return []
         finally:
             self._left -= run.steps
-        if len(run.optimizers) > 1 and not several:
+        if run.count_optimizers() > 1 and not several:
             return None
         return run.tally.certain_hits()
 

@@ -16,7 +16,7 @@ from amplint.flow.protocol import (
     advance,
 )
 from amplint.flow.values import Values
-from amplint.flow.verdicts import CERTAIN_ONLY, Hit, Tally, Where, blame, crossed_boundary, worded
+from amplint.flow.verdicts import CERTAIN_ONLY, SEEN_FROM_CALLER, Hit, Tally, Where, blame, crossed_boundary, worded
 from amplint.flow.worlds import Mark, World, Worlds
 from amplint.model import Label, Span
 
@@ -133,6 +133,10 @@ class Events(Values):
     def _meet(self, optimizer: str) -> None:
         self.optimizers.add(optimizer)
 
+    def count_optimizers(self) -> int:
+        """How many optimizers were met; what is made at several places for one path is one."""
+        return len({self.homes.get(optimizer, optimizer) for optimizer in self.optimizers})
+
     # -- events on gradients ------------------------------------------------------------------------------------------
 
     def _feed_backward(self, event: ir.Event, world: World) -> World:
@@ -148,9 +152,11 @@ class Events(Values):
         if loss is not None and loss[0] == "scaled":
             world = self._scaled_backward(event, str(loss[1]), world)
         elif loss is not None and loss[0] in ("plain", "null", "bool"):
+            first = not any(key[0] == "gradients" and state == "plain" for key, state in world.types.items())
             for name in world.scalers():
                 world = self._on_all(event, "plain-backward", name, world)
-            world = world.marked(("plain",), self.mark(event.span))
+            if first or self.several:
+                world = world.marked(("plain",), self.mark(event.span))
         else:
             types = {key: UNKNOWN if key[0] == "gradients" else state for key, state in world.types.items()}
             world = world.copy(types=types).marked(("plain",), self.mark(event.span))
@@ -163,6 +169,8 @@ class Events(Values):
         for optimizer in (*world.optimizers(name), "*"):
             key = ("stage", name, optimizer)
             world = world.typed(key, advance(STAGE, world.state(*key), "backward")[0])
+        if not self.several and world.state("checks", name) == UNKNOWN:
+            world = world.typed(("checks", name), "none")  # the only optimizer is ready: nothing was checked
         world = self._on_all(event, "backward", name, world)
         return world.marked(("scaled", name), self.mark(event.span))
 
@@ -351,14 +359,20 @@ class Events(Values):
             if not self.several:
                 kind = "update-before-step"
         elif kind == "update-before-step":
+            if not self.steps_in_view():
+                return
             update = marks.get(("update", name))
             if self.several and update is not None and not update.old:
                 kind, partner = "update-between-optimizers", update
-            elif crossed_boundary(world.trail):
+            elif crossed_boundary(world.trail) and "scaled" in world.gradients(name):
                 kind = "update-in-accumulation"
         elif kind in ("double-step", "clip-after-step"):
             partner = marks.get(("spent", name, optimizer or "*"), scaled)
         self._hit(event, kind, world, name, optimizer, blamed=blamed, partner=partner, raises=fault.raises)
+
+    def steps_in_view(self) -> bool:
+        """Whether the root steps through a scaler at all: if not, whoever does may do so between two of its events."""
+        return "step" in self.program.kinds(self.frames[0].procedure.body)
 
     def _next_round(self, kind: str, world: World) -> str:
         """The name of a fault whose first half lies in an earlier round of a loop."""
@@ -391,12 +405,11 @@ class Events(Values):
         here = self._where(event)
         related: Span | None
         if blamed is not None:
-            other = Mark(event.span, self.stack, False, here.procedure)
-            place = blame(Where(blamed.span, blamed.stack, blamed.procedure), other)
+            place = Where(blamed.span, blamed.stack, blamed.procedure)
             inner = blamed.span
             related = event.span
         else:
-            place = blame(here, partner)
+            place = blame(here, partner) if kind in SEEN_FROM_CALLER else here
             inner = event.span
             related = partner.span if partner is not None else None
         labels = self._labels(kind, name, optimizer, world, event, place)

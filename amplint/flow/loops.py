@@ -20,22 +20,30 @@ _OF_EPOCH = re.compile(
 _OF_ITERATION = re.compile(
     r"(?:^|_)(?:train(?:ing)?_?(?:step|batch|iter|one_batch|on_batch)|batch_?step|one_?step)$", re.I
 )
-_USUAL_FLAG = re.compile(r"amp|fp16|half|mixed|cuda|precision|gpu|enabled", re.I)
-_FIRST_TIME = re.compile(r"\bNone\b|hasattr|==|first|resume|\bin\b")
+_USUAL_FLAG = re.compile(
+    r"\(?(?:not )?[\w.]*(?:amp|fp16|half|mixed|cuda|precision|gpu|scal|enabled)(?:\.is_available\(\)|[\w.]*)\)?"
+    r"|[\w.]*device[\w.()]* ?[!=]= ?['\"]\w+['\"]",
+    re.IGNORECASE,
+)
+"""A test that does not change from one round to the next; any other may hold in the first round only."""
+
+
+def _is_flag(test: str) -> bool:
+    return all(_USUAL_FLAG.fullmatch(part) for part in re.split(r" (?:and|or) ", test))
+
 
 
 def scaler_in_loop(run: Statements, made: ir.New) -> None:
     """Report a scaler that is built anew by each round of a training loop, or by each call of a per-epoch function."""
     if run.quiet:
         return
-    depth = len(run.branches)
     loops = [loop for loop in run.loops if loop.span.start >= 0]
-    if any(_FIRST_TIME.search(b.text) or not _USUAL_FLAG.search(b.text) for b in run.branches[-depth:] if b.text):
+    if not all(_is_flag(branch.text) for branch in run.branches if branch.text):
         return
     if loops:
         loop = loops[-1]
         kinds = run.program.kinds(loop.body)
-        if "step" not in kinds or any("new-optimizer" in run.program.kinds(around.body) for around in loops[-1:]):
+        if "step" not in kinds or "new-optimizer" in kinds:
             return
         often = "step" in run.program.near_kinds(loop.body)
         label = Label(loop.span, "this loop builds it anew each time")

@@ -18,6 +18,7 @@ from amplint.flow.vocabulary import (
     ENABLED_FIRST,
     FRAMEWORK,
     HARMLESS_CALL,
+    HOOK_NAME,
     OPTIMIZER_METHODS,
     PARAMETER_NAME,
     PURE_CALLS,
@@ -623,6 +624,8 @@ class CallLowering:
         )
         if self.tries and not harmless:
             self.out.append(ir.Risk())
+        if path_of(receiver) is not None and path_of(receiver) == self.function.receiver and HOOK_NAME.search(callee):
+            self.out.append(ir.Suspend())  # a method of a class that can't be seen
         if AUTOCAST_NAME.search(callee) and not harmless:
             return ir.Region(span, self._flag(node))
         if callee in ("nullcontext", "suppress", "no_grad", "enable_grad", "inference_mode"):

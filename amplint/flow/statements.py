@@ -139,6 +139,8 @@ class Statements(Events):
             known = value
             if value == ("object", place):
                 known = None
+            if known is not None and known[0] == "object" and "<" not in statement.path:
+                self.homes.setdefault(str(known[1]), place)
             after = self.guards.bind(place, known, after)
             if value is None or value[0] in ("plain", "none", "null"):
                 after = self.rebound(place, after)
@@ -257,7 +259,9 @@ class Statements(Events):
         out.also(tail)
         out.normal = tail.normal
         for handler in statement.handlers:
-            arm = self.block(handler, [self.decided(w, ELSEWHERE, "except", True) for w in raised])
+            self.branches.append(ir.If(ir.Maybe(), handler, (), ELSEWHERE, "except"))
+            arm = self.block(handler, raised)
+            self.branches.pop()
             out.also(arm)
             out.normal = out.normal + arm.normal
         if not statement.final:
@@ -419,7 +423,9 @@ class Statements(Events):
 
     def suspend(self, world: World) -> World:
         """The world after `yield`: what isn't local may have changed."""
+        private = f"{self.frame.procedure.name}"
         for name in world.scalers():
-            if not name.startswith("new@"):
+            held = [path for path, value in world.cells.items() if value == ("object", name)]
+            if not held or not all(path.startswith(private) for path in held):
                 world = world.doubt(name)
         return world

@@ -28,6 +28,8 @@ class Values:
         self.quiet = 0
         self.several = False
         self.optimizers: set[str] = set()
+        self.homes: dict[str, str] = {}
+        """The path at which an object was first put."""
         self.families: dict[str, str] = {}
         self.owners: dict[str, frozenset[str]] = {}
         self.wraps: dict[str, frozenset[str]] = {}

@@ -102,6 +102,18 @@ class Tally:
         return [(hit, count >= self._totals.get(key[:4], 0)) for key, (count, hit) in self._hits.items()]
 
 
+SEEN_FROM_CALLER = frozenset(
+    {
+        "clip-before-unscale",
+        "grad-read-before-unscale",
+        "clip-after-step",
+        "backward-in-autocast",
+        "step-in-autocast",
+        "unscale-twice",
+    }
+)
+"""Kinds in which a helper that does it is not wrong by itself: its call is, in the function that made it wrong."""
+
 CERTAIN_ONLY = frozenset({"clip-after-step"})
 """Kinds that are reported only where every way is wrong: the other ways give the statement its sense."""
 

@@ -62,6 +62,9 @@ HARMLESS_CALL = re.compile(
 )
 """Callees that do not step, scale or unscale anything, and are not what a handler is there for."""
 
+HOOK_NAME = re.compile(r"step|optim|backward|train|update|scal|zero|clip|hook|callback|after|before|_iter", re.IGNORECASE)
+"""Methods of an unseen base class that may take part in the protocol."""
+
 READS_GRADIENTS = frozenset(
     ["norm", "abs", "mean", "max", "min", "sum", "std", "isnan", "isinf", "isfinite", "item", "histc", "numpy", "tolist", "pow", "square"]
 )

@@ -139,6 +139,11 @@ class World:
         found = self.types.get((table, scaler, optimizer))
         return found if found is not None else self.types.get((table, scaler, "*"), UNKNOWN)
 
+    def gradients(self, scaler: str) -> set[str]:
+        """The states of the gradients of all optimizers met, or of any optimizer if none was."""
+        known = {self.types["gradients", scaler, optimizer] for optimizer in self.optimizers(scaler)}
+        return known or {self.state("gradients", scaler, "*")}
+
     def track(self, scaler: str, scale: str, stage: str, checks: str, gradients: str) -> World:
         """The world with a scaler in the given states, whatever was known of it before."""
         kept = {key: value for key, value in self.types.items() if len(key) < 2 or key[1] != scaler}
@@ -167,6 +172,7 @@ class World:
         types = {key: UNKNOWN if meant(key) else value for key, value in self.types.items()}
         if optimizer is not None:
             for known in [scaler] if scaler is not None else self.scalers():
+                types["checks", known] = UNKNOWN
                 types["stage", known, optimizer] = UNKNOWN
                 types["gradients", known, optimizer] = UNKNOWN
         return self.copy(types=types)
