@@ -9,6 +9,7 @@ from amplint import kinds as k
 from amplint.call_faults import Call, Fault, unexpected
 from amplint.device_hint import device_hint
 from amplint.model import Fix
+from amplint.signatures import Argument
 from amplint.torch_api import AUTOCAST_DEVICES, INDEXED_DEVICE_SINCE
 
 _OLD_ORDER = ("enabled", "dtype", "cache_enabled")
@@ -109,7 +110,7 @@ def _misplaced_on_old(call: Call) -> Iterator[Fault]:
             first.value,
             f"`{call.text(first.value)}` lands in `enabled`, since `{call.api.name}` takes no device: entering the "
             "region raises TypeError",
-            _without_device(call, first.value, first.value, given[1:]),
+            _without_device(call, first.value, first.value, given[1:], safe=not like_device),
             help="use `torch.amp.autocast`, which takes a device",
             foreign=True,
         )
@@ -176,7 +177,9 @@ def _names_by_kind(call: Call, given: Sequence[ast.expr]) -> list[str] | None:
     return names if len(set(names)) == len(names) and not taken & set(names) else None
 
 
-def _without_device(call: Call, node: ast.expr | ast.keyword, device: ast.expr, rest: Sequence[ast.expr]) -> Fix | None:
+def _without_device(
+    call: Call, node: ast.expr | ast.keyword, device: ast.expr, rest: Sequence[ast.expr], *, safe: bool = True
+) -> Fix | None:
     """A fix that takes the device out of a call of a deprecated class, or names the current class where it differs."""
     names = _names_by_kind(call, rest)
     if names is None:
@@ -191,7 +194,7 @@ def _without_device(call: Call, node: ast.expr | ast.keyword, device: ast.expr, 
         return None
     if isinstance(node, ast.keyword) and node.arg == "device":
         named.append(arguments.name(node, "device_type"))
-    return call.fix("Use the class that takes a device", callee, *named)
+    return call.fix("Use the class that takes a device", callee, *named, safe=safe)
 
 
 def _missing_device(call: Call) -> Fault:
@@ -316,22 +319,31 @@ def torch_name(call: Call, node: ast.expr) -> str:
 def _wrong_values(call: Call) -> Iterator[Fault]:
     dtype = call.bound.arguments.get("dtype")
     if dtype is not None and k.only(call.kinds.of(dtype.value), k.BOOL, k.STRING, k.NUMBER, k.DEVICE):
+        is_flag = k.only(call.kinds.of(dtype.value), k.BOOL)
         yield Fault(
             dtype.value,
             f"`{call.text(dtype.value)}` is not a torch.dtype: entering the region raises TypeError",
-            _dtype_fix(call, dtype.value),
+            _rename(call, dtype, "enabled") if is_flag else _dtype_fix(call, dtype.value),
             help="pass a torch.dtype such as `torch.float16`",
         )
     enabled = call.bound.arguments.get("enabled")
     wrong = (k.NUMBER, k.STRING, k.NONE, k.DTYPE, k.DEVICE)
     if enabled is not None and k.only(call.kinds.of(enabled.value), *wrong):
+        is_dtype = k.only(call.kinds.of(enabled.value), k.DTYPE)
         yield Fault(
             enabled.value,
             f"`{call.text(enabled.value)}` is not a bool, and `enabled` must be True or False: entering the region "
             "raises TypeError",
-            _flag_fix(call, enabled.value),
+            _rename(call, enabled, "dtype") if is_dtype else _flag_fix(call, enabled.value),
             help="pass True or False, or wrap it in `bool(...)`",
         )
+
+
+def _rename(call: Call, argument: Argument, parameter: str) -> Fix | None:
+    """A fix that gives a value to the parameter that its kind fits, if that is free."""
+    if argument.keyword is None or parameter in call.bound.arguments:
+        return None
+    return call.fix(f"Pass it as `{parameter}`", call.arguments().name(argument.keyword, parameter), safe=False)
 
 
 def _dtype_fix(call: Call, node: ast.expr) -> Fix | None:

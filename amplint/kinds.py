@@ -10,7 +10,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.values import default_of, inside, is_self
+from amplint.values import default_of, inside, is_self, returns
 
 if TYPE_CHECKING:
     from amplint.names import Binding
@@ -182,8 +182,10 @@ class Classifier:
                 return _DTYPE
             if all(_BOOL_FUNCTION.fullmatch(name) for name in resolved):
                 return _BOOL
-            return self._through_getattr(node)
+            return _UNKNOWN
         if isinstance(func, ast.Name) and not self._file.names.lookup(func):
+            if func.id == "getattr":
+                return _DTYPE if _are_dtypes(self._file.resolve(node)) else _UNKNOWN
             if func.id in _BOOL_CALLS:
                 return _BOOL
             if func.id in ("int", "float", "len"):
@@ -192,11 +194,18 @@ class Classifier:
                 return frozenset((Kind(STRING),))
         if isinstance(func, ast.Attribute) and func.attr == "format" and only(self.of(func.value), STRING):
             return self.of(func.value)
+        if isinstance(func, ast.Name):
+            callees = self._file.values.of(func)
+            if len(callees) == 1 and isinstance(callees[0], ast.FunctionDef):
+                return self._returned(callees[0])
         return _UNKNOWN
 
-    def _through_getattr(self, node: ast.Call) -> Kinds:
-        resolved = self._file.resolve(node)
-        return _DTYPE if _are_dtypes(resolved) else _UNKNOWN
+    def _returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Kinds:
+        """The kinds that a function of the file returns, by its annotation or else by its `return` statements."""
+        if function.returns is not None:
+            return self._annotation(function.returns)
+        found: Kinds = frozenset().union(*(self.of(value) for value in returns(function)))
+        return found or _UNKNOWN
 
     def _name(self, node: ast.Name) -> Kinds:
         resolved = self._file.resolve(node)
@@ -257,8 +266,10 @@ class Classifier:
     def _member(self, owner: ast.ClassDef, node: ast.Attribute) -> Kinds:
         found: Kinds = frozenset()
         for cls in self._values.lineage(owner):
-            if self._values.method(cls, node.attr) is not None:
-                return _UNKNOWN
+            method = self._values.method(cls, node.attr)
+            if method is not None:
+                names_of = [ast.unparse(decorator) for decorator in method.decorator_list]
+                return self._returned(method) if names_of == ["property"] else _UNKNOWN
             for value in self._values.assigned(cls, node.attr):
                 found |= self.of(value) if value is not None else _UNKNOWN
         return _without_devices(found) if self._is_told_apart(node) else found

@@ -23,7 +23,19 @@ ISSUES_URL = "https://github.com/amplint/amplint/issues"
 AMP_TRIGGERS = ("autocast", "GradScaler", "cuda.amp", "cpu.amp")
 """The words without which a file has nothing to do with automatic mixed precision."""
 
-DEFAULT_TRIGGERS = (*AMP_TRIGGERS, "amplint:", "noqa: AMP", "accelerate", "Fabric", "LightningModule")
+AMP_NAME_TRIGGERS = ("cuda.amp", "cpu.amp", "torch.amp", "utocast", "uto_cast", "utoCast", "GradScal")
+"""The words of `AMP_TRIGGERS` with some that are misspelt."""
+
+DEFAULT_TRIGGERS = (
+    *AMP_TRIGGERS,
+    *AMP_NAME_TRIGGERS,
+    "amplint:",
+    "noqa: AMP",
+    "accelerate",
+    "apex",
+    "Fabric",
+    "LightningModule",
+)
 """The triggers of all rules that are on by default, so that no rule is imported for files that hold none of them."""
 
 

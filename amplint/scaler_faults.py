@@ -80,7 +80,7 @@ def _device_on_old(call: Call) -> Iterator[Fault]:
             scale.value,
             f"`{call.text(scale.value)}` lands in `init_scale`, since `{call.api.name}` takes no device: the first "
             "`scale()` raises TypeError",
-            _without_device(call, scale.value, scale.value),
+            _without_device(call, scale.value, scale.value, safe=not like_device),
             help="use `torch.amp.GradScaler`, which takes a device",
             foreign=True,
         )
@@ -88,7 +88,7 @@ def _device_on_old(call: Call) -> Iterator[Fault]:
     yield from _flag_as_scale(call)
 
 
-def _without_device(call: Call, node: ast.expr | ast.keyword, device: ast.expr) -> Fix | None:
+def _without_device(call: Call, node: ast.expr | ast.keyword, device: ast.expr, *, safe: bool = True) -> Fix | None:
     """A fix that takes the device out of a call of a deprecated class, or names the current class where it differs."""
     arguments = call.arguments()
     texts = [text.split(":", 1)[0] for text in k.strings(call.kinds.of(device))]
@@ -98,7 +98,7 @@ def _without_device(call: Call, node: ast.expr | ast.keyword, device: ast.expr) 
     if not callee:
         return None
     renamed = [arguments.name(node, "device")] if isinstance(node, ast.keyword) and node.arg != "device" else []
-    return call.fix("Use the class that takes a device", callee, *renamed)
+    return call.fix("Use the class that takes a device", callee, *renamed, safe=safe)
 
 
 def _flag_as_scale(call: Call) -> Iterator[Fault]:

@@ -205,11 +205,15 @@ def _cut_call(use: Use, call: ast.Call) -> Edit:
 
 
 def _optimizers(use: Use) -> set[str]:
-    """The texts of the optimizers that the code around a use gives to the scaler or calls by such a name."""
+    """The texts of the optimizers that the code around a use makes, gives to the scaler or calls by such a name."""
     function = use.file.values.enclosing_function(use.call)
     scaler = path_of(use.scaler)
     found: set[str] = set()
     for node in inside(function if function is not None else use.file.tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            made = use.file.resolve(node.value.func)
+            if made and all(name.startswith("torch.optim.") and "lr_scheduler" not in name for name in made):
+                found.update(path_of(target) for target in node.targets)
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
         receiver = path_of(node.func.value)

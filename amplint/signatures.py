@@ -108,7 +108,7 @@ def is_unentered_autocast(file: SourceFile, ref: Ref) -> bool:
     """
     if ref.context == "import" or not isinstance(ref.node, ast.expr):
         return False
-    found = apis(tuple(name for name in ref.candidates if name not in _NO_CONTEXT_EITHER))
+    found = apis(tuple(name for name in ref.candidates if name not in NO_CONTEXT_EITHER))
     if not found or any(api.kind != "autocast" for api in found):
         return False
     if ref.context == "decorator":
@@ -124,5 +124,5 @@ def is_unentered_autocast(file: SourceFile, ref: Ref) -> bool:
     )
 
 
-_NO_CONTEXT_EITHER = ("contextlib.nullcontext", "contextlib.suppress")
+NO_CONTEXT_EITHER = ("contextlib.nullcontext", "contextlib.suppress")
 """Classes that stand beside autocast in conditional expressions and can't be entered without a call either."""

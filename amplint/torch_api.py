@@ -238,3 +238,42 @@ SCALER_METHODS = frozenset(
     )
 )
 """The public methods of GradScaler, the same in every torch since 1.6."""
+
+_MODE_NAMES = frozenset(("autocast", "custom_fwd", "custom_bwd"))
+_SCALER_NAMES = frozenset(("GradScaler", "OptState"))
+
+PUBLIC_NAMES: dict[str, frozenset[str]] = {
+    "torch.amp": _MODE_NAMES | {"GradScaler", "autocast_mode", "grad_scaler", "is_autocast_available"},
+    "torch.amp.autocast_mode": _MODE_NAMES | {"autocast_decorator", "is_autocast_available"},
+    "torch.amp.grad_scaler": _SCALER_NAMES,
+    "torch.cuda.amp": _MODE_NAMES
+    | {"GradScaler", "amp_definitely_not_available", "autocast_mode", "common", "grad_scaler"},
+    "torch.cuda.amp.autocast_mode": _MODE_NAMES | {"autocast_decorator"},
+    "torch.cuda.amp.grad_scaler": _SCALER_NAMES,
+    "torch.cuda.amp.common": frozenset(("amp_definitely_not_available",)),
+    "torch.cpu.amp": frozenset(("GradScaler", "autocast", "autocast_mode", "grad_scaler")),
+    "torch.cpu.amp.autocast_mode": frozenset(("autocast",)),
+    "torch.cpu.amp.grad_scaler": frozenset(("GradScaler",)),
+}
+"""What the AMP modules hold or held in any torch, private names and what they import for themselves left out."""
+
+TORCH_STATE_NAMES = frozenset(
+    (
+        "autocast_decrement_nesting",
+        "autocast_increment_nesting",
+        "clear_autocast_cache",
+        "get_autocast_cpu_dtype",
+        "get_autocast_dtype",
+        "get_autocast_gpu_dtype",
+        "is_autocast_cache_enabled",
+        "is_autocast_cpu_enabled",
+        "is_autocast_enabled",
+        "set_autocast_cache_enabled",
+        "set_autocast_cpu_dtype",
+        "set_autocast_cpu_enabled",
+        "set_autocast_dtype",
+        "set_autocast_enabled",
+        "set_autocast_gpu_dtype",
+    )
+)
+"""Functions of the autocast state, which stand in `torch` itself and in no AMP module."""
