@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.contexts import OFF
 from amplint.regions import Region
-from amplint.training import body_of, in_other_arm, is_model_call, returns_float32, source_of, targets_of
+from amplint.training import in_other_arm, is_model_call, returns_float32, source_of, targets_of
 from amplint.values import Function, path_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class LoweredValues:
 
     def __init__(self, file: SourceFile, function: Function | None) -> None:
         self._file = file
-        self.nodes = body_of(file, function)
+        self.nodes = file.values.body(function)
         self._bindings: dict[str, list[tuple[tuple[int, int], ast.AST]]] = {}
         for node in self.nodes:
             for target in targets_of(node):
@@ -80,3 +80,15 @@ class LoweredValues:
                 return True
             parent = self._file.parent(parent)
         return in_other_arm(self._file, assignment, use)
+
+
+class LoweredByFunction(dict[Function | None, LoweredValues]):
+    """The `LoweredValues` of the functions of a file, made when they are first asked for."""
+
+    def __init__(self, file: SourceFile) -> None:
+        super().__init__()
+        self._file = file
+
+    def __missing__(self, function: Function | None) -> LoweredValues:
+        made = self[function] = LoweredValues(self._file, function)
+        return made

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from amplint.signatures import apis
-from amplint.values import Function, inside, path_of
+from amplint.values import inside, path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -251,12 +251,6 @@ def targets_of(statement: ast.AST) -> list[ast.expr]:
         else:
             found.append(target)
     return found
-
-
-def body_of(file: SourceFile, function: Function | None) -> list[ast.AST]:
-    """The nodes that run with a function, or with the module, in the order of the text."""
-    nodes = inside(file.tree if function is None else function)
-    return sorted((n for n in nodes if hasattr(n, "lineno")), key=lambda n: (n.lineno, n.col_offset))  # type: ignore[attr-defined]
 
 
 def in_other_arm(file: SourceFile, first: ast.AST, second: ast.AST) -> bool:

@@ -46,6 +46,7 @@ class Values:
         self._active: set[ast.AST] = set()
         self._known: dict[ast.expr, tuple[ast.AST | None, ...]] = {}
         self._made: dict[ast.expr, tuple[ast.ClassDef | str | None, ...]] = {}
+        self._bodies: dict[Function | None, list[ast.AST]] = {}
         self._steps = 0
 
     # -- values -------------------------------------------------------------------------------------------------------
@@ -129,14 +130,21 @@ class Values:
 
     def assigned(self, cls: ast.ClassDef, attribute: str) -> list[ast.expr | None]:
         """What the methods of a class assign to `self.<attribute>`; `None` for a value that can't be told."""
-        found: list[ast.expr | None] = []
-        for use in self._file.names.attributes.get(attribute, ()):
-            if isinstance(use.ctx, ast.Store) and is_self(use.value) and self.enclosing_class(use) is cls:
-                found.append(self._assigned_value(use))
+        found = [self._assigned_value(use) for use in self._stores.get((cls, attribute), ())]
         for statement in cls.body:
             targets = statement.targets if isinstance(statement, ast.Assign) else []
             if any(isinstance(target, ast.Name) and target.id == attribute for target in targets):
                 found.append(statement.value)  # type: ignore[attr-defined]
+        return found
+
+    @cached_property
+    def _stores(self) -> dict[tuple[ast.ClassDef, str], list[ast.Attribute]]:
+        """Where `self.<attribute>` is given a value, by class and attribute."""
+        found: dict[tuple[ast.ClassDef, str], list[ast.Attribute]] = {}
+        for attribute, uses in self._file.names.attributes.items():
+            for use in uses:
+                if isinstance(use.ctx, ast.Store) and is_self(use.value) and (cls := self.enclosing_class(use)):
+                    found.setdefault((cls, attribute), []).append(use)
         return found
 
     def _assigned_value(self, target: ast.expr) -> ast.expr | None:
@@ -224,6 +232,14 @@ class Values:
         finally:
             self._active.discard(call)
 
+    def body(self, function: Function | None) -> list[ast.AST]:
+        """The nodes that run with a function, or with the module, in the order of the text."""
+        if function not in self._bodies:
+            nodes = inside(self._file.tree if function is None else function)
+            placed = (node for node in nodes if hasattr(node, "lineno"))
+            self._bodies[function] = sorted(placed, key=lambda node: (node.lineno, node.col_offset))  # type: ignore[attr-defined]
+        return self._bodies[function]
+
     # -- calls --------------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -251,9 +267,16 @@ class Values:
         if self._file.resolve(func):
             return ()
         if isinstance(func, ast.Attribute) and not is_self(func.value):
-            return self._methods_of(func.value, (func.attr,))
+            return self._methods_of(func.value, (func.attr,)) if func.attr in self._method_names else ()
         found = tuple(value for value in self.of(func) if isinstance(value, _FUNCTIONS))
-        return found or self._methods_of(func, ("forward", "__call__"))
+        if found or not {"forward", "__call__"} & self._method_names:
+            return found
+        return self._methods_of(func, ("forward", "__call__"))
+
+    @cached_property
+    def _method_names(self) -> frozenset[str]:
+        classes = [scope for scope in self._file.names.scopes.values() if scope.kind == "class"]
+        return frozenset(name for scope in classes for name in scope.bindings)
 
     def _methods_of(self, receiver: ast.expr, names: tuple[str, ...]) -> tuple[Function, ...]:
         found: tuple[Function, ...] = ()

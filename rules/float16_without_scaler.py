@@ -13,7 +13,6 @@ from amplint.scaler_insertion import insert_scaler
 from amplint.source import SourceFile
 from amplint.training import (
     backward_calls,
-    body_of,
     mentions_scaler,
     roots,
     scale_calls,
@@ -134,7 +133,7 @@ def _produced(file: SourceFile, region: Region) -> frozenset[str]:
 
 def _grown(file: SourceFile, function: Function | None, names: frozenset[str]) -> frozenset[str]:
     found = set(names)
-    for node in body_of(file, function):
+    for node in file.values.body(function):
         if not isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) or node.value is None:
             continue
         if roots(node.value) & found:
@@ -152,7 +151,7 @@ def _backwards_on(
             continue
         if roots(call.func.value) & produced:
             yield call
-    for node in body_of(file, function):
+    for node in file.values.body(function):
         if isinstance(node, ast.Call) and any(roots(argument) & produced for argument in node.args):
             for helper in file.values.functions(node):
                 yield from _backwards_in(file, helper, node, produced)

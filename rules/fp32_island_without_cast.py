@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from amplint.contexts import OFF
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
-from amplint.precision import Lowered, LoweredValues
+from amplint.precision import Lowered, LoweredByFunction
 from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
 from amplint.training import is_model_call, losses
-from amplint.values import Function, path_of
+from amplint.values import path_of
 
 _MATHS = frozenset(
     (
@@ -60,12 +60,12 @@ def fp32_island_without_cast(file: SourceFile) -> Iterator[Finding]:
     Only outputs of models are known to be half precision; what comes in through a parameter is not judged, nor is what
     goes to a function that may cast it itself. The fix is unsafe since it can't see the dtype that the model returns.
     """
-    by_function: dict[Function | None, LoweredValues] = {}
+    by_function = LoweredByFunction(file)
     seen: set[tuple[Region, str]] = set()
     for region in file.regions.all:
         if region.enabled != OFF:
             continue
-        lowered = by_function.setdefault(region.function, LoweredValues(file, region.function))
+        lowered = by_function[region.function]
         for node in lowered.nodes:
             for use in _inputs(file, node):
                 if file.regions.at(use) is not region or (region, path_of(use)) in seen:

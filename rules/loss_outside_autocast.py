@@ -6,11 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
-from amplint.precision import Lowered, LoweredValues
+from amplint.precision import Lowered, LoweredByFunction, LoweredValues
 from amplint.rule import rule
 from amplint.source import SourceFile
 from amplint.training import FLOAT32_LOSSES, is_loss_name, losses
-from amplint.values import Function
 
 
 @rule("AMP103", "loss-outside-autocast", level=Level.WARNING, fix=Applicability.UNSAFE, triggers=("autocast",))
@@ -48,14 +47,14 @@ def loss_outside_autocast(file: SourceFile) -> Iterator[Finding]:
     the target is seen to be half precision too, and so does the evaluation of a bfloat16 model, where nothing can
     overflow and the loss is only reported.
     """
-    by_function: dict[Function | None, LoweredValues] = {}
+    by_function = LoweredByFunction(file)
     for call in file.names.calls:
         if not call.args or not (known := losses(file, call) or _named(file, call)):
             continue
         if file.regions.active(call):
             continue
         function = file.values.enclosing_function(call)
-        lowered = by_function.setdefault(function, LoweredValues(file, function))
+        lowered = by_function[function]
         source = lowered.behind(call.args[0])
         if source is None or (known <= FLOAT32_LOSSES and not _target_is_half(lowered, call)):
             continue

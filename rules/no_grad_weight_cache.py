@@ -11,7 +11,7 @@ from amplint.model import Applicability, Finding, Fix, Label, Level
 from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import body_of, in_other_arm, is_model_call
+from amplint.training import in_other_arm, is_model_call
 from amplint.values import path_of
 
 _FIXED_IN = (2, 11)
@@ -65,7 +65,7 @@ def no_grad_weight_cache(file: SourceFile) -> Iterator[Finding]:
 def _pair(file: SourceFile, region: Region) -> tuple[ast.Call, ast.Call] | None:
     """The first call with gradients of a model that ran without them before, in the same region."""
     cached: dict[str, ast.Call] = {}
-    for node in body_of(file, region.function):
+    for node in file.values.body(region.function):
         if not isinstance(node, ast.Call) or file.regions.at(node) is not region:
             continue
         if "torch.clear_autocast_cache" in file.resolve(node.func):
