@@ -1,0 +1,119 @@
+"""AMP406: a half-precision output meets something that rejects it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
+from amplint.precision import Lowered, LoweredByFunction
+from amplint.rule import rule
+from amplint.source import SourceFile
+from amplint.values import path_of
+
+_ACCUMULATE = {"index_add_": 2, "scatter_add_": 2, "index_copy_": 2, "scatter_": 2}
+_WEIGHTED = frozenset(
+    f"torch.nn.{name}" for name in ("Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "LSTM", "GRU", "LayerNorm")
+)
+_MAKERS = frozenset(f"torch.{name}" for name in ("zeros", "ones", "empty", "full"))
+
+
+@rule("AMP406", "low-precision-leaves-region", level=Level.WARNING, fix=Applicability.SAFE, triggers=("autocast",))
+def low_precision_leaves_region(file: SourceFile) -> Iterator[Finding]:
+    """
+    What leaves a region is half precision, and not everything takes it: `.numpy()` on bfloat16 raises `Got unsupported
+    ScalarType BFloat16`, a layer with float32 weights raises outside the region, and so do the in-place additions into
+    a float32 buffer.
+
+    ```python bad
+    import torch
+
+
+    @torch.no_grad()
+    def predict(model, x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            out = model(x)
+        return out.cpu().numpy()
+    ```
+
+    ```python good
+    import torch
+
+
+    @torch.no_grad()
+    def predict(model, x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            out = model(x)
+        return out.float().cpu().numpy()
+    ```
+
+    NumPy has float16, so only bfloat16 is reported there. Arithmetic with float32 tensors is promoted and silent.
+    """
+    by_function = LoweredByFunction(file)
+    for call in file.names.calls:
+        use = _numpy(call) or _accumulated(file, call) or _layer_input(file, call)
+        if use is None:
+            continue
+        function = file.values.enclosing_function(call)
+        lowered = by_function[function]
+        source = lowered.behind(use)
+        if source is None or (_numpy(call) is not None and source.region.dtypes != {"bfloat16"}):
+            continue
+        yield _finding(file, call, use, source)
+
+
+def _numpy(call: ast.Call) -> ast.expr | None:
+    """The tensor of `x.numpy()` and `x.detach().cpu().numpy()`."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "numpy" and not call.args:
+        return call.func.value
+    return None
+
+
+def _accumulated(file: SourceFile, call: ast.Call) -> ast.expr | None:
+    """The source of `buffer.index_add_(dim, index, source)` on a buffer that is made as float32 in view."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _ACCUMULATE:
+        return None
+    position = _ACCUMULATE[call.func.attr]
+    for value in file.values.of(call.func.value):
+        if not isinstance(value, ast.Call) or not set(file.resolve(value.func)) & _MAKERS:
+            return None
+        if any(keyword.arg in ("dtype", None) for keyword in value.keywords):
+            return None
+    return call.args[position] if len(call.args) > position else None
+
+
+def _layer_input(file: SourceFile, call: ast.Call) -> ast.expr | None:
+    """The input of a layer of torch that runs outside every region."""
+    if len(call.args) != 1 or isinstance(call.args[0], ast.Starred) or file.resolve(call.func):
+        return None
+    made = file.values.constructed(call.func)
+    if not made or not all(isinstance(name, str) and name in _WEIGHTED for name in made):
+        return None
+    return call.args[0] if not file.regions.active(call) else None
+
+
+def _finding(file: SourceFile, call: ast.Call, use: ast.expr, source: Lowered) -> Finding:
+    dtypes = sorted(source.region.dtypes)
+    dtype = dtypes[0] if len(dtypes) == 1 else "half precision"
+    reason = "NumPy has no bfloat16" if _numpy(call) is not None else "this operation wants float32"
+    place = _root(use)
+    end = file.span(place).end
+    return Finding(
+        "AMP406",
+        file.span(call),
+        f"`{file.segment(place)}` left the region as {dtype}: {reason}",
+        (
+            Label(file.span(source.call), f"computed in {dtype} here"),
+            Label(file.span(source.region.expression), "in this region"),
+        ),
+        Fix("Cast it to float32", (Edit(Span(end, end), ".float()"),), Applicability.SAFE),
+    )
+
+
+def _root(node: ast.expr) -> ast.expr:
+    """The name at the start of a chain, where the cast goes."""
+    while not path_of(node) and isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+        if isinstance(node, ast.Attribute):
+            node = node.value
+    return node
