@@ -159,7 +159,9 @@ _run_options = _options(
     click.option(
         "--no-cache", "cache", is_flag=True, flag_value=False, default=True, help="Neither read nor write the cache."
     ),
-    click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="At most N processes. [default: one a CPU]"),
+    click.option(
+        "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="At most N processes. [default: one a CPU]"
+    ),
     click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="When to use colors."),
     click.option("-v", "--verbose", is_flag=True, help="Say which torch is assumed, and why."),
     click.option("-q", "--quiet", is_flag=True, help="Print the findings and nothing else."),

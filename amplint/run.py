@@ -6,6 +6,7 @@ Most files never get far: what the cache knows is not read, and what holds no tr
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -169,6 +170,8 @@ def _quick_look(path: str, settings: Settings, action: Action, cache: Cache | No
     """The result for a file that need not be parsed; for another one its size in bytes."""
     try:
         status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            return FileResult(path, error="can't be read: not a regular file (`-` reads standard input)")
         if cache is not None:
             known = cache.find(path, status, settings)
             if known is not None:

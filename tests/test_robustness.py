@@ -120,6 +120,14 @@ def test_a_directory_with_the_name_of_a_file(capsys: pytest.CaptureFixture[str])
     assert check(capsys) == (1, [("AMP000", 2)], "")
 
 
+@posix_only
+def test_a_pipe_is_not_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("pipe.py")
+    assert check(capsys) == (0, [], "amplint: warning: no Python files found\n")
+    reason = "can't be read: not a regular file (`-` reads standard input)"
+    assert check(capsys, "pipe.py") == (2, [], f"amplint: pipe.py: {reason}\n")
+
+
 @pytest.mark.parametrize("name", ["with blank.py", "new\nline.py", "-dash.py", "ä.py", "quo'te.py"])
 def test_odd_file_names(capsys: pytest.CaptureFixture[str], toys: None, name: str) -> None:
     Path(name).write_text(SOURCE)
