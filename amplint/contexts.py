@@ -34,9 +34,9 @@ _AVAILABLE = (".is_available", ".is_cuda_available")
 class Autocast(NamedTuple):
     """One call of autocast, read statically.
 
-    `devices` and `dtypes` are the candidates (`cuda`, `float16`), empty where nothing is known; `assumed` says that a
-    default of a parameter was taken for its value. `dtype` and `enabled_by` are the arguments themselves, None where
-    they are left out. `enabled` is `on`, `off` or `flag` (only known when the program runs); `on_by_default` says that
+    `devices` and `dtypes` are the candidates (`cuda`, `float16`), empty where nothing is known; the default of a
+    parameter is taken for its value. `device`, `dtype` and `enabled_by` are the arguments themselves, None where they
+    are left out. `enabled` is `on`, `off` or `flag` (only known when the program runs); `on_by_default` says that
     the flag is a parameter whose default is true. `cached` is False where the weight cache is switched off. `legacy`
     names the class that always falls back to the dtype of its device; the others take that of the region around them.
     `valid` is False for a call that torch refuses or that can't be read.
@@ -46,6 +46,7 @@ class Autocast(NamedTuple):
     valid: bool = True
     devices: frozenset[str] = frozenset()
     dtypes: frozenset[str] = frozenset()
+    device: ast.expr | None = None
     dtype: ast.expr | None = None
     enabled: str = ON
     enabled_by: ast.expr | None = None
@@ -167,6 +168,7 @@ class ContextReader:
             True,
             devices,
             dtypes,
+            device,
             dtype,
             enabled,
             enabled_by,

@@ -159,6 +159,28 @@ class Values:
                 return items[parent.elts.index(target)]
         return None
 
+    def is_open(self, node: ast.expr, depth: int = 0) -> bool:
+        """Whether a value may come from a caller or from outside the file, so that `of` does not know all of them."""
+        if depth > _DEPTH:
+            return True
+        if isinstance(node, ast.Name):
+            bindings = self._file.names.lookup(node)
+            return not bindings or any(
+                self.is_open(b.value, depth + 1) if b.kind == "assign" and b.value is not None else b.kind != "import"
+                for b in bindings
+            )
+        if isinstance(node, ast.Attribute) and is_self(node.value):
+            cls = self.enclosing_class(node)
+            assigned = [v for c in self.lineage(cls) for v in self.assigned(c, node.attr)] if cls is not None else []
+            return not assigned or any(v is None or self.is_open(v, depth + 1) for v in assigned)
+        if isinstance(node, ast.Attribute):
+            return not self._file.resolve(node) and self.is_open(node.value, depth + 1)
+        if isinstance(node, ast.IfExp):
+            return self.is_open(node.body, depth + 1) or self.is_open(node.orelse, depth + 1)
+        if isinstance(node, ast.Call):
+            return any(self.is_open(argument, depth + 1) for argument in node.args)
+        return not isinstance(node, ast.Constant)
+
     # -- classes and functions ----------------------------------------------------------------------------------------
 
     def enclosing_class(self, node: ast.AST) -> ast.ClassDef | None:

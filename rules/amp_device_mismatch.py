@@ -13,7 +13,8 @@ from amplint.rule import rule
 from amplint.signatures import apis, bind
 from amplint.source import SourceFile
 from amplint.torch_api import CURRENT
-from amplint.training import scale_calls, scaler_constructors
+from amplint.training import roots, scale_calls, scaler_constructors
+from amplint.values import path_of
 
 _MOVES = ("to", "cuda", "cpu", "xpu")
 
@@ -75,7 +76,7 @@ def _scalers(file: SourceFile) -> Iterator[Finding]:
         devices = frozenset().union(*(region.devices for region in regions))
         if len(device) != 1 or len(devices) != 1 or device == devices:
             continue
-        if not all(region.devices for region in regions):
+        if not all(_is_written_out(file, region) for region in regions):
             continue
         yield _scaler_finding(file, constructor, next(iter(device)), next(iter(devices)), regions[0])
 
@@ -91,7 +92,15 @@ def _device_of(file: SourceFile, constructor: ast.Call) -> frozenset[str]:
     if bound is None or not bound.fits or bound.starred or bound.unpacked:
         return frozenset()
     device = bound.value("device")
+    if device is not None and file.values.is_open(device):
+        return frozenset()
     return frozenset(("cuda",)) if device is None else file.regions.reader.devices(device)
+
+
+def _is_written_out(file: SourceFile, region: Region) -> bool:
+    """Whether the device of a region is known whatever a caller asks for."""
+    arguments = [entry.device for entry in region.autocasts if entry.device is not None]
+    return bool(region.devices) and not any(file.values.is_open(argument) for argument in arguments)
 
 
 def _scaler_finding(file: SourceFile, constructor: ast.Call, device: str, wanted: str, region: Region) -> Finding:
@@ -125,12 +134,14 @@ def _regions(file: SourceFile) -> Iterator[Finding]:
     for region in file.regions.all:
         if region.enabled == OFF or region.function is None or len(region.devices) != 1 or not region.certain:
             continue
-        here = [(call, devices) for call, devices in moves if file.values.enclosing_function(call) is region.function]
+        if not _is_written_out(file, region):
+            continue
+        here = [move for move in moves if _comes_before(file, move, region)]
         everywhere = frozenset().union(*(devices for _, devices in here))
         if not here or not all(devices for _, devices in here) or len(everywhere) != 1:
             continue
         device, wanted = next(iter(region.devices)), next(iter(everywhere))
-        if device == wanted or wanted in ("meta", "auto") or not _before(here, region):
+        if device == wanted or wanted in ("meta", "auto"):
             continue
         yield Finding(
             "AMP407",
@@ -141,9 +152,16 @@ def _regions(file: SourceFile) -> Iterator[Finding]:
         )
 
 
-def _before(moves: list[tuple[ast.Call, frozenset[str]]], region: Region) -> bool:
-    """Whether the moves come before the region, not on its results (`out.cpu()`)."""
-    return all(call.lineno < region.expression.lineno for call, _ in moves)
+def _comes_before(file: SourceFile, move: tuple[ast.Call, frozenset[str]], region: Region) -> bool:
+    """Whether a move brings something into the region; what goes to the CPU elsewhere are results of something."""
+    call, devices = move
+    if file.values.enclosing_function(call) is not region.function or not isinstance(call.func, ast.Attribute):
+        return False
+    before = call.lineno < region.expression.lineno
+    if devices == {"cpu"}:
+        used = frozenset().union(*(roots(statement) for statement in region.body))
+        return before and path_of(call.func.value) in used
+    return before or call.lineno <= (region.body[-1].end_lineno or 0)
 
 
 def _moves(file: SourceFile) -> list[tuple[ast.Call, frozenset[str]]]:
@@ -159,7 +177,8 @@ def _moves(file: SourceFile) -> list[tuple[ast.Call, frozenset[str]]]:
                 continue
             given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
             if given and not any(part.startswith("torch.") for part in file.resolve(given[0])):
-                found.append((call, file.regions.reader.devices(given[0])))
+                open_ = file.values.is_open(given[0])
+                found.append((call, frozenset() if open_ else file.regions.reader.devices(given[0])))
     return found
 
 

@@ -48,14 +48,14 @@ def scaler_with_bfloat16(file: SourceFile) -> Iterator[Finding]:
             optimizer.step()
     ```
 
-    Silent where the dtype may also be float16, and where the scaler has a flag of its own. The fix is unsafe since
-    checkpoints with the scaler's state then hold an entry that nothing loads.
+    Silent where the dtype may also be float16 or comes from a parameter, and where the scaler has a flag of its own.
+    The fix is unsafe since checkpoints with the scaler's state then hold an entry that nothing loads.
     """
     calls = scale_calls(file)
     for constructor in scaler_constructors(file):
         scaled = [call for call in calls if _is_made_by(file, call, constructor)]
         regions = _regions(file, scaled)
-        if not regions or not all(_is_bfloat16(region) for region in regions):
+        if not regions or not all(_is_bfloat16(file, region) for region in regions):
             continue
         enabled = _enabled(constructor)
         if enabled is not None and not all(_same_flag(enabled, entry) for r in regions for entry in r.autocasts):
@@ -76,8 +76,14 @@ def _regions(file: SourceFile, scaled: list[ast.Call]) -> list[Region]:
     return [region for region in on if region.function in functions] or on
 
 
-def _is_bfloat16(region: Region) -> bool:
-    return region.dtypes == {"bfloat16"} and all(entry.valid for entry in region.autocasts)
+def _is_bfloat16(file: SourceFile, region: Region) -> bool:
+    """Whether a region runs in bfloat16 whatever a caller asks for."""
+    return region.dtypes == {"bfloat16"} and not any(
+        file.values.is_open(argument)
+        for entry in region.autocasts
+        for argument in (entry.device if entry.dtype is None else entry.dtype,)
+        if argument is not None
+    )
 
 
 def _enabled(constructor: ast.Call) -> ast.expr | None:
