@@ -75,6 +75,7 @@ class Guards:
     def __init__(self) -> None:
         self.depends: dict[str, tuple[str, ...]] = {}
         self.implied: dict[str, tuple[tuple[bool, Formula, bool], ...]] = {}
+        self._keys: dict[Formula, str] = {}
         self._about: dict[tuple[Formula, str], bool] = {}
         self._mention: dict[tuple[str, str], bool] = {}
 
@@ -188,13 +189,27 @@ class Guards:
             return self.split(first, world)[::-1]
         second = formula[2]
         assert isinstance(second, tuple)
+        # The arms of `a or b` merge and keep nothing of a and b alone, so the whole is a fact of its own.
+        key = self._whole(formula)
+        if (key, True) in world.facts:
+            return [world], []
+        if (key, False) in world.facts:
+            return [], [world]
         yes, no = self.split(first, world)
         both: Worlds = []
         for left in yes:
             right_yes, right_no = self.split(second, left)
             both += right_yes
             no = no + right_no
-        return both, no
+        return [w.copy(facts=w.facts | {(key, True)}) for w in both], [w.copy(facts=w.facts | {(key, False)}) for w in no]
+
+    def _whole(self, formula: Formula) -> str:
+        key = self._keys.get(formula)
+        if key is None:
+            key = self._keys[formula] = f"{formula}"
+            paths = dict.fromkeys(path for atom in atoms(formula) for path in self.depends.get(atom, ()))
+            self.depends[key] = tuple(paths)
+        return key
 
     def assume(self, key: str, truth: bool, world: World) -> Worlds:
         """The world with an atom's truth assumed and what follows from it, nothing where that is impossible."""

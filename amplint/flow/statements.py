@@ -139,7 +139,7 @@ class Statements(Events):
             known = value
             if value == ("object", place):
                 known = None
-            if known is not None and known[0] == "object" and "<" not in statement.path:
+            if known is not None and str(known[-1]).startswith("new@") and "<" not in statement.path:
                 self.homes.setdefault(str(known[1]), place)
             after = self.guards.bind(place, known, after)
             if value is None or value[0] in ("plain", "none", "null"):
