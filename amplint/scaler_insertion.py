@@ -9,6 +9,7 @@ from amplint import statements
 from amplint.contexts import Autocast
 from amplint.model import Edit
 from amplint.torch_api import APIS, CURRENT
+from amplint.training import is_optimizer_name
 from amplint.values import inside, path_of
 
 if TYPE_CHECKING:
@@ -78,6 +79,5 @@ def _last(call: ast.Call) -> str:
 
 def _is_step(call: ast.Call) -> bool:
     """Whether a call steps an optimizer, by the optimizer's name."""
-    path = path_of(call.func)
-    owner = path.rsplit(".", 2)[-2] if path.count(".") else ""
-    return path.endswith(".step") and ("opt" in owner.lower() or "sgd" in owner.lower() or "adam" in owner.lower())
+    func = call.func
+    return isinstance(func, ast.Attribute) and func.attr == "step" and is_optimizer_name(func.value)

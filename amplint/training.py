@@ -214,6 +214,12 @@ def mentions_scaler(node: ast.AST) -> bool:
     )
 
 
+def is_optimizer_name(node: ast.expr) -> bool:
+    """Whether an expression goes by a name that optimizers have (`optimizer`, `self.opt_g`, `adam`)."""
+    last = path_of(node).rsplit(".", 1)[-1].lower()
+    return any(word in last for word in ("opt", "adam", "sgd"))
+
+
 def backward_calls(file: SourceFile) -> list[ast.Call]:
     """The calls `<something>.backward(...)` without a loss among their arguments (those are frameworks' own)."""
     found = []

@@ -165,11 +165,11 @@ def _multiplies(file: SourceFile, function: Function) -> bool:
 
 
 def _applied(file: SourceFile, cls: ast.ClassDef) -> list[ast.Call]:
-    """The calls `Cls.apply(...)` that run inside an active region."""
+    """The calls `Cls.apply(...)`, also by another name, that run inside an active region."""
     found = []
-    for use in file.names.attributes.get("apply", ()):
-        call = file.parent(use)
-        if not isinstance(call, ast.Call) or call.func is not use or cls not in file.values.of(use.value):
+    for call in file.names.calls:
+        applies = (v for v in file.values.of(call.func) if isinstance(v, ast.Attribute) and v.attr == "apply")
+        if not any(cls in file.values.of(value.value) for value in applies):
             continue
         if any(region.enabled != OFF for region, _ in file.regions.active(call)):
             found.append(call)

@@ -12,7 +12,7 @@ from amplint.rule import rule
 from amplint.source import SourceFile
 from amplint.values import default_of, path_of
 
-_OPTION = re.compile(r"^(?:amp_?|autocast_?|mixed_precision_?|precision_?|torch_?|train_?)?d_?type$")
+_OPTION = re.compile(r"^(?:(?:amp_|autocast_|mixed_precision_|torch_|train_)?dtype|(?:amp_|mixed_)?precision)$")
 _BFLOAT16 = re.compile(r"bfloat16|bf16")
 _SILENT_CALLS = frozenset(("print", "info", "debug", "warning", "log"))
 

@@ -25,8 +25,9 @@ _HALF_OPERATIONS = frozenset(
 
 _KEEP = frozenset(
     (
-        "add", "add_", "clone", "contiguous", "div", "div_", "dropout", "flatten", "masked_fill", "mul", "mul_",
-        "permute", "relu", "reshape", "sigmoid", "squeeze", "tanh", "transpose", "unsqueeze", "view",
+        "abs", "add", "add_", "clone", "contiguous", "div", "div_", "dropout", "flatten", "gelu", "masked_fill", "mean",
+        "mul", "mul_", "permute", "relu", "reshape", "sigmoid", "silu", "sqrt", "squeeze", "std", "tanh", "transpose",
+        "unsqueeze", "var", "view",
     )
 )  # fmt: skip
 """Operations whose result has the dtype of their input, on every device."""
@@ -83,21 +84,21 @@ def _use(file: SourceFile, node: ast.Call | ast.BinOp) -> tuple[ast.expr, ast.ex
     if names:
         if names == ("torch.where",) and len(node.args) == 3:
             for tensor, constant in ((node.args[1], node.args[2]), (node.args[2], node.args[1])):
-                value = _number(constant)
+                value = _number(file, constant)
                 if value is not None and abs(value) > _LARGEST:
                     return tensor, constant, value
         if names in (("torch.masked_fill",), ("torch.full_like",), ("torch.clamp",)) and len(node.args) >= 2:
-            return _too_large(node.args[0], node.args[1:] + [keyword.value for keyword in node.keywords])
+            return _too_large(file, node.args[0], node.args[1:] + [keyword.value for keyword in node.keywords])
         return None
     if not isinstance(node.func, ast.Attribute) or node.func.attr not in _FILLS:
         return None
     given = node.args[_FILLS[node.func.attr] :] + [keyword.value for keyword in node.keywords]
-    return _too_large(node.func.value, given)
+    return _too_large(file, node.func.value, given)
 
 
-def _too_large(tensor: ast.expr, given: list[ast.expr]) -> tuple[ast.expr, ast.expr, float] | None:
+def _too_large(file: SourceFile, tensor: ast.expr, given: list[ast.expr]) -> tuple[ast.expr, ast.expr, float] | None:
     for constant in given:
-        value = _number(constant)
+        value = _number(file, constant)
         if value is not None and abs(value) > _LARGEST:
             return tensor, constant, value
     return None
@@ -108,7 +109,7 @@ def _under_a_logarithm(file: SourceFile, node: ast.BinOp) -> tuple[ast.expr, ast
     if not isinstance(node.op, ast.Add):
         return None
     for tensor, constant in ((node.left, node.right), (node.right, node.left)):
-        value = _number(constant)
+        value = _number(file, constant)
         if value is None or not 0 < value < _SMALLEST:
             continue
         parent = file.parent(node)
@@ -124,8 +125,12 @@ def _under_a_logarithm(file: SourceFile, node: ast.BinOp) -> tuple[ast.expr, ast
     return None
 
 
-def _number(node: ast.expr) -> float | None:
-    """The value of a finite numeric literal, also negative, `float("...")` not among them."""
+def _number(file: SourceFile, node: ast.expr) -> float | None:
+    """The value of a finite numeric literal, also negative or in a name; `float("...")` is none."""
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        values = file.values.of(node)
+        only = values[0] if len(values) == 1 else None
+        return _number(file, only) if isinstance(only, (ast.Constant, ast.UnaryOp)) else None
     sign = 1.0
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         node, sign = node.operand, -1.0
@@ -142,7 +147,7 @@ def _is_half(file: SourceFile, node: ast.expr, depth: int = 0) -> bool:
     if isinstance(node, ast.BinOp):
         if isinstance(node.op, ast.MatMult):
             return True
-        sides = [side for side in (node.left, node.right) if _number(side) is None and not _is_scalar(side)]
+        sides = [side for side in (node.left, node.right) if _number(file, side) is None and not _is_scalar(side)]
         arithmetic = isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div))
         return arithmetic and bool(sides) and all(_is_half(file, side, depth + 1) for side in sides)
     if isinstance(node, ast.Call):

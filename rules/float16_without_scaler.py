@@ -13,6 +13,7 @@ from amplint.scaler_insertion import insert_scaler
 from amplint.source import SourceFile
 from amplint.training import (
     backward_calls,
+    is_optimizer_name,
     mentions_scaler,
     roots,
     scale_calls,
@@ -58,10 +59,10 @@ def float16_without_scaler(file: SourceFile) -> Iterator[Finding]:
     ```
 
     On hardware that has it, `dtype=torch.bfloat16` needs no scaler. Silent where the region is off unless a caller asks
-    for it, where the dtype can't be seen, and in functions and classes that scale or hand a scaler on. The fix is
-    unsafe since it can't see where else the optimizer is stepped, nor who saves the scaler's state.
+    for it, where the dtype can't be seen, and in functions and classes that scale (by hand too) or hand a scaler on.
+    The fix is unsafe since it can't see where else the optimizer is stepped, nor who saves the scaler's state.
     """
-    if not file.names.attributes.get("step"):
+    if not _steps_an_optimizer(file):
         return
     scaled = {_owner(file, call) for call in scale_calls(file)}
     for region in file.regions.all:
@@ -73,6 +74,13 @@ def float16_without_scaler(file: SourceFile) -> Iterator[Finding]:
                 break
             yield _finding(file, region, backward)
             break
+
+
+def _steps_an_optimizer(file: SourceFile) -> bool:
+    """Whether the file trains: gradients that go elsewhere (attacks, saliency) are not judged."""
+    if file.names.attributes.get("zero_grad"):
+        return True
+    return any(is_optimizer_name(use.value) for use in file.names.attributes.get("step", ()))
 
 
 def _owner(file: SourceFile, node: ast.AST) -> ast.AST | None:
@@ -149,7 +157,8 @@ def _backwards_on(
             continue
         if region is not None and (call.lineno, call.col_offset) < _start(region):
             continue
-        if roots(call.func.value) & produced:
+        loss = roots(call.func.value)
+        if loss & produced and not any("scale" in path.lower() for path in loss):
             yield call
     for node in file.values.body(function):
         if isinstance(node, ast.Call) and any(roots(argument) & produced for argument in node.args):

@@ -9,12 +9,16 @@ from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
 from amplint.precision import Lowered, LoweredByFunction
 from amplint.rule import rule
 from amplint.source import SourceFile
+from amplint.training import source_of
 from amplint.values import path_of
 
 _ACCUMULATE = {"index_add_": 2, "scatter_add_": 2, "index_copy_": 2, "scatter_": 2}
 _WEIGHTED = frozenset(
     f"torch.nn.{name}" for name in ("Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "LSTM", "GRU", "LayerNorm")
 )
+_ELEMENTWISE = frozenset(f"torch.{name}" for name in ("sigmoid", "softmax", "tanh", "relu", "exp", "clamp", "abs"))
+"""Operations that keep the dtype of their input outside every region."""
+
 _MAKERS = frozenset(f"torch.{name}" for name in ("zeros", "ones", "empty", "full"))
 
 
@@ -51,22 +55,31 @@ def low_precision_leaves_region(file: SourceFile) -> Iterator[Finding]:
     """
     by_function = LoweredByFunction(file)
     for call in file.names.calls:
-        use = _numpy(call) or _accumulated(file, call) or _layer_input(file, call)
+        use = _numpy(file, call) or _accumulated(file, call) or _layer_input(file, call)
         if use is None:
             continue
         function = file.values.enclosing_function(call)
         lowered = by_function[function]
         source = lowered.behind(use)
-        if source is None or (_numpy(call) is not None and source.region.dtypes != {"bfloat16"}):
+        if source is None or (_numpy(file, call) is not None and source.region.dtypes != {"bfloat16"}):
             continue
         yield _finding(file, call, use, source)
 
 
-def _numpy(call: ast.Call) -> ast.expr | None:
-    """The tensor of `x.numpy()` and `x.detach().cpu().numpy()`."""
-    if isinstance(call.func, ast.Attribute) and call.func.attr == "numpy" and not call.args:
-        return call.func.value
-    return None
+def _numpy(file: SourceFile, call: ast.Call) -> ast.expr | None:
+    """The tensor of `x.numpy()`, `x.detach().cpu().numpy()` and `torch.sigmoid(x).numpy()`."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "numpy" or call.args:
+        return None
+    node = source_of(call.func.value)
+    while isinstance(node, ast.Call) and not file.regions.active(node):
+        names = file.resolve(node.func)
+        if names and names[0] in _ELEMENTWISE and node.args:
+            node = source_of(node.args[0])
+        elif not names and isinstance(node.func, ast.Attribute) and f"torch.{node.func.attr}" in _ELEMENTWISE:
+            node = source_of(node.func.value)
+        else:
+            break
+    return node
 
 
 def _accumulated(file: SourceFile, call: ast.Call) -> ast.expr | None:
@@ -95,7 +108,7 @@ def _layer_input(file: SourceFile, call: ast.Call) -> ast.expr | None:
 def _finding(file: SourceFile, call: ast.Call, use: ast.expr, source: Lowered) -> Finding:
     dtypes = sorted(source.region.dtypes)
     dtype = dtypes[0] if len(dtypes) == 1 else "half precision"
-    reason = "NumPy has no bfloat16" if _numpy(call) is not None else "this operation wants float32"
+    reason = "NumPy has no bfloat16" if _numpy(file, call) is not None else "this operation wants float32"
     place = _root(use)
     end = file.span(place).end
     return Finding(
