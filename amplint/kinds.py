@@ -10,6 +10,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplint.options import declared_option, is_flag, is_text, keyword
 from amplint.values import default_of, inside, is_self, returns
 
 if TYPE_CHECKING:
@@ -261,7 +262,16 @@ class Classifier:
                 return found
         if node.attr == "device" and self._is_tensor(node.value):
             return _DEVICE
-        return _UNKNOWN
+        option = declared_option(self._file, node)
+        return self._option(option) if option is not None else _UNKNOWN
+
+    def _option(self, option: ast.Call) -> Kinds:
+        """The kinds of a command-line option: a flag, or the text that was typed and its default."""
+        if is_flag(option):
+            return _BOOL
+        default = keyword(option, "default")
+        found = self.of(default) if default is not None else _NONE
+        return found | {Kind(STRING)} if is_text(option) else _UNKNOWN | _text_only(found)
 
     def _member(self, owner: ast.ClassDef, node: ast.Attribute) -> Kinds:
         found: Kinds = frozenset()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from amplint.source import SourceFile
 
 _TAKES_OPTIMIZER = ("step", "unscale_")
+_NO_OPTIMIZERS = ("torch.nn.", "torch.optim.lr_scheduler.")
 _CHECKED = ("backward", "scale", "step", "unscale", "unscale_", "update", "zero_grad")
 
 
@@ -78,6 +79,8 @@ def _fault(use: Use) -> Fault | None:
         return _zero_grad(use)
     if method in _TAKES_OPTIMIZER and use.certain and not use.call.args and not use.call.keywords:
         return _no_optimizer(use)
+    if method in _TAKES_OPTIMIZER and use.certain and (fault := _no_such_optimizer(use)) is not None:
+        return fault
     if method == "step":
         return _step_of_step(use)
     if method == "update" and use.certain:
@@ -123,6 +126,27 @@ def _no_optimizer(use: Use) -> Fault:
     )
 
 
+def _no_such_optimizer(use: Use) -> Fault | None:
+    """A model, its parameters or a scheduler in the place of the optimizer."""
+    value = use.call.args[0] if use.call.args else None
+    if value is None or isinstance(value, ast.Starred):
+        return None
+    made = use.file.values.constructed(value)
+    is_parameters = isinstance(value, ast.Call) and _called(value, "parameters") is not None
+    if not is_parameters and not (made and all(isinstance(n, str) and n.startswith(_NO_OPTIMIZERS) for n in made)):
+        return None
+    text = use.file.segment(value)
+    optimizer = _sole_optimizer(use, path_of(value))
+    return Fault(
+        value,
+        f"`{use.name}.{use.attribute.attr}` needs an optimizer, `{text}` is none: the call raises AttributeError",
+        Fix(f"Pass `{optimizer}`", (Edit(use.file.span(value), optimizer),), Applicability.UNSAFE)
+        if optimizer
+        else None,
+        help="pass the optimizer",
+    )
+
+
 def _step_of_step(use: Use) -> Fault | None:
     inner = _called(use.call.args[0], "step") if use.call.args else None
     if inner is None:
@@ -143,11 +167,13 @@ def _update(use: Use) -> Fault | None:
     if len(use.call.args) + len(use.call.keywords) != 1:
         return None
     value = use.call.args[0] if use.call.args else use.call.keywords[0].value
-    if isinstance(value, ast.Constant) and type(value.value) is int:
+    if _is_int(value):
+        written = use.file.segment(value)
+        text = f"{written}.0" if written.isdecimal() else f"float({written})"
         return Fault(
             value,
             f"`{use.name}.update` takes a float or a tensor as the new scale, an int raises AttributeError",
-            use.fix("Make it a float", Edit(use.file.span(value), f"{value.value}.0")),
+            use.fix("Make it a float", Edit(use.file.span(value), text)),
         )
     given = path_of(value)
     if given and given in _optimizers(use):
@@ -158,6 +184,13 @@ def _update(use: Use) -> Fault | None:
             use.fix("Remove the argument", Edit(inside_parentheses, "()")),
         )
     return None
+
+
+def _is_int(node: ast.expr) -> bool:
+    """Whether an expression is made of integers alone, such as `2**16`."""
+    if isinstance(node, ast.BinOp):
+        return not isinstance(node.op, ast.Div) and _is_int(node.left) and _is_int(node.right)
+    return isinstance(node, ast.Constant) and type(node.value) is int
 
 
 def _scale(use: Use) -> Fault | None:
@@ -224,8 +257,8 @@ def _optimizers(use: Use) -> set[str]:
     return found - {""}
 
 
-def _sole_optimizer(use: Use) -> str:
-    found = _optimizers(use)
+def _sole_optimizer(use: Use, other_than: str = "") -> str:
+    found = _optimizers(use) - {other_than}
     return found.pop() if len(found) == 1 else ""
 
 

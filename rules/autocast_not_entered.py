@@ -12,6 +12,7 @@ from amplint.rule import rule
 from amplint.signatures import NO_CONTEXT_EITHER, apis, is_unentered_autocast
 from amplint.source import Ref, SourceFile
 from amplint.torch_api import Api
+from amplint.values import is_self
 
 _PROBES = re.compile(r"raises|warns|assert", re.IGNORECASE)
 
@@ -59,7 +60,8 @@ def autocast_not_entered(file: SourceFile) -> Iterator[Finding]:
     for ref in file.refs:
         if is_unentered_autocast(file, ref):
             found = apis(tuple(name for name in ref.candidates if name not in NO_CONTEXT_EITHER))
-            yield Finding("AMP008", file.span(ref.node), _harm(ref, found), fix=_call_it(file, ref, found))
+            fix = _call_it(file, ref.node, found) if ref.fixable else None
+            yield Finding("AMP008", file.span(ref.node), _harm(ref.context, found), fix=fix)
         elif ref.call is not None and _is_thrown_away(file, ref):
             yield Finding(
                 "AMP008",
@@ -67,10 +69,31 @@ def autocast_not_entered(file: SourceFile) -> Iterator[Finding]:
                 "autocast is made and thrown away, so nothing runs under it",
                 help="put the forward pass and the loss in a `with` block",
             )
+    yield from _held_by_self(file)
 
 
-def _harm(ref: Ref, found: tuple[Api, ...]) -> str:
-    if ref.context != "decorator":
+def _held_by_self(file: SourceFile) -> Iterator[Finding]:
+    """`with self.context:` where the file assigns nothing but autocast classes to it."""
+    stored = any(ref.context == "value" and is_autocast(apis(ref.candidates)) for ref in file.refs)
+    attributes = file.names.attributes.values() if stored else ()
+    for node in (node for nodes in attributes for node in nodes):
+        item = file.parent(node)
+        if not isinstance(item, ast.withitem) or item.context_expr is not node or not is_self(node.value):
+            continue
+        values = file.values.of(node)
+        found = [apis(file.resolve(v)) if isinstance(v, (ast.Name, ast.Attribute)) else () for v in values]
+        if values and all(is_autocast(candidates) for candidates in found):
+            together = tuple(api for candidates in found for api in candidates)
+            yield Finding("AMP008", file.span(node), _harm("with", together), fix=_call_it(file, node, together))
+
+
+def is_autocast(found: tuple[Api, ...]) -> bool:
+    """Whether candidates are autocast classes and nothing else."""
+    return bool(found) and all(api.kind == "autocast" for api in found)
+
+
+def _harm(context: str, found: tuple[Api, ...]) -> str:
+    if context != "decorator":
         return "the class is entered and not an instance of it, which raises TypeError: autocast must be called"
     if any(not api.device for api in found):
         return "the function lands in `device_type` of autocast, which raises ValueError: the decorator must be called"
@@ -80,12 +103,12 @@ def _harm(ref: Ref, found: tuple[Api, ...]) -> str:
     )
 
 
-def _call_it(file: SourceFile, ref: Ref, found: tuple[Api, ...]) -> Fix | None:
+def _call_it(file: SourceFile, node: ast.AST, found: tuple[Api, ...]) -> Fix | None:
     """A fix that adds the call, None where the candidates need different arguments."""
     takes_device = {not api.device for api in found}
-    if len(takes_device) > 1 or not ref.fixable:
+    if len(takes_device) > 1:
         return None
-    end = file.span(ref.node).end
+    end = file.span(node).end
     if not takes_device.pop():
         return Fix("Call it", (Edit(Span(end, end), "()"),), Applicability.SAFE)
     hint = device_hint(file)
@@ -100,7 +123,7 @@ def _is_thrown_away(file: SourceFile, ref: Ref) -> bool:
     found = apis(ref.candidates)
     assert ref.call is not None
     statement = file.parent(ref.call)
-    if not found or any(api.kind != "autocast" for api in found) or not isinstance(statement, ast.Expr):
+    if not is_autocast(found) or not isinstance(statement, ast.Expr):
         return False
     around = file.parent(statement)
     if isinstance(around, ast.With):

@@ -64,13 +64,14 @@ def _in_import(file: SourceFile, ref: Ref, alias: ast.alias) -> Iterator[Finding
     if meant is None or _is_expected_to_be_missing(file, alias, alias.name):
         return
     uses = [] if alias.asname else _uses(file, statement, alias.name)
+    fix = _import_fix(file, statement, alias, meant, uses)
     yield Finding(
         "AMP005",
         file.span(alias),
         _message(statement.module or "", alias.name, meant, "the import raises ImportError"),
         tuple(Label(file.span(use.chain[0]), f"`{alias.name}` is used here") for use in uses),
-        _import_fix(file, statement, alias, meant, uses),
-        help=f"import `{meant.name}` from `{meant.module}`",
+        fix,
+        help="" if fix else f"import `{meant.name}` from `{meant.module}`",
     )
 
 
@@ -125,12 +126,13 @@ def _in_chain(file: SourceFile, ref: Ref) -> Iterator[Finding]:
         if meant is None or any(other is None for other in found):
             continue
         if isinstance(link.ctx, ast.Load) and not _is_expected_to_be_missing(file, link, link.attr):
+            fix = _chain_fix(file, ref, index, meant) if len(found) == 1 else None
             yield Finding(
                 "AMP005",
                 file.span(link),
                 _message(ref.names[index - 1][0], link.attr, meant, "this raises AttributeError"),
-                fix=_chain_fix(file, ref, index, meant) if len(found) == 1 else None,
-                help=f"use `{meant.qualified}`",
+                fix=fix,
+                help="" if fix else f"use `{meant.qualified}`",
             )
         return
 

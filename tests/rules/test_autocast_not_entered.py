@@ -127,6 +127,26 @@ def test_a_call_that_is_thrown_away() -> None:
     assert {d.message for d in diagnostics} == {"autocast is made and thrown away, so nothing runs under it"}
 
 
+def test_a_class_that_is_stored_on_self() -> None:
+    text = """\
+        import torch
+
+        class Trainer:
+            def __init__(self, fast):
+                self.context = torch.autocast
+                self.either = torch.autocast if fast else contextlib.nullcontext
+                self.region = torch.autocast("cuda")
+
+            def step(self, x):
+                with self.context, self.region:
+                    self.model(x)
+                with self.either:
+                    self.model(x)
+        """
+    assert found(text) == [(10, 14)]
+    assert 'with self.context("cuda"), self.region:' in fix_source(dedent(text), "t.py", ONLY, unsafe=True).text
+
+
 @pytest.mark.parametrize(
     ("other", "applicability"),
     [("model.cuda()", Applicability.SAFE), ("model", Applicability.UNSAFE)],

@@ -194,6 +194,13 @@ RAISES = [
         AttributeError,
         "scaler.unscale_(optimizer)\nscaler.update(1024.0)",
     ),
+    (
+        "scaler.unscale_(optimizer)\nscaler.update(2**10)",
+        AttributeError,
+        "scaler.unscale_(optimizer)\nscaler.update(float(2**10))",
+    ),
+    ("scaler.unscale_(model.parameters())", AttributeError, "scaler.unscale_(optimizer)"),
+    ("scaler.step(model)", AttributeError, "scaler.step(optimizer)"),
     ("scaler.step(optimizer)\nscaler.update(optimizer)", AttributeError, "scaler.step(optimizer)\nscaler.update()"),
     ("scaler.scale(loss.backward())", ValueError, "scaler.scale(loss).backward()"),
     ("scaler.scale(loss.backward(retain_graph=True))", ValueError, "scaler.scale(loss).backward(retain_graph=True)"),
@@ -377,6 +384,44 @@ class TestIndexedDevices:
         assert (diagnostic.location.row, diagnostic.fix) == (3, None)
 
 
+class TestOptions:
+    TEXT = """\
+        import argparse
+        import torch
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--device", {})
+        parser.add_argument("-f", "--use-fast", action="store_true")
+        args = parser.parse_args()
+        context = torch.autocast(args.device, {})
+        """
+
+    @pytest.mark.parametrize(
+        ("declared", "argument", "count"),
+        [
+            ('default="cuda:0"', "enabled=True", 1),
+            ('default="cuda"', "enabled=True", 0),
+            ('default="cuda:0", type=str', "enabled=True", 1),
+            ('default="cuda:0", type=torch.device', "enabled=True", 1),
+            ('default="cuda"', "args.use_fast", 1),
+            ('default="cuda"', "enabled=args.use_fast", 0),
+            ('default="cuda"', "enabled=args.device", 1),
+            ('default="cuda"', "dtype=args.other", 0),
+            ('default="cuda", dest="place"', "enabled=args.device", 0),
+        ],
+    )
+    def test_what_the_file_declares(self, declared: str, argument: str, count: int) -> None:
+        assert len(found(dedent(self.TEXT).format(declared, argument))) == count
+
+    def test_a_flag_of_the_command_line_is_moved_safely(self) -> None:
+        text = dedent(self.TEXT).format('default="cuda"', "args.use_fast")
+        assert fixed(text) == text.replace("(args.device, args", "(args.device, enabled=args")
+
+    def test_an_option_that_is_set_later_is_unknown(self) -> None:
+        text = dedent(self.TEXT).format('default="cuda:0"', "enabled=True")
+        assert found(text.replace("context", "args.device = torch.device(args.device).type\ncontext")) == []
+
+
 class TestTorchVersions:
     @pytest.mark.parametrize(
         ("line", "target", "count"),
@@ -536,6 +581,7 @@ class TestScalers:
             ("def f(scaler: GradScaler):\n    scaler.unscale(o)", [3]),
             ("def f(scaler: GradScaler | None = None):\n    scaler.unscale(o)", [3]),
             ("def f(scaler: Optional[GradScaler]):\n    scaler.unscale(o)", [3]),
+            ("def f(scaler):\n    scaler.backward(x)\nscaler = GradScaler()\nf(scaler)", [3]),
             ("def f(scaler: Other):\n    scaler.unscale(o)", []),
             ("def f(scaler):\n    scaler.unscale(o)", []),
             ("def f(scaler):\n    scaler.scale(loss).backward()\n    scaler.unscale(o)", [4]),
