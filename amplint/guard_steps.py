@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 Arm = Sequence[ast.AST]
 
-_MISSING_API = frozenset(
-    ["ImportError", "ModuleNotFoundError", "AttributeError", "TypeError", "NameError", "Exception", "BaseException"]
+_MISSING_NAME = frozenset(
+    ["ImportError", "ModuleNotFoundError", "AttributeError", "NameError", "Exception", "BaseException"]
 )
 _EXITS = frozenset(["exit", "_exit", "quit", "abort", "skip", "skipTest", "fail"])
 _SKIPS = {"skipif": False, "skipIf": False, "skipUnless": True}
@@ -62,7 +62,7 @@ class Steps:
         """The guards that earlier statements of a block put on a later one, the nearest first."""
         exits = self._exits.get(id(block))
         if exits is None:
-            exits = [(index, step) for index, statement in enumerate(block) if (step := _exit_of(statement))]
+            exits = [(index, step) for index, statement in enumerate(block) for step in _exits_of(statement)]
             exits.reverse()
             self._exits[id(block)] = exits
         if exits:
@@ -95,12 +95,13 @@ def start_of(node: ast.AST) -> tuple[int, int]:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
-def catches_missing(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler catches what a missing name or a missing parameter raises."""
+def catches_missing(handler: ast.ExceptHandler, parameter: bool = True) -> bool:
+    """Whether a handler catches what a missing name raises or, with `parameter`, a missing parameter."""
     if handler.type is None:
         return True
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(last_name(kind) in _MISSING_API for kind in types)
+    caught = {last_name(kind) for kind in types}
+    return not caught.isdisjoint(_MISSING_NAME) or (parameter and "TypeError" in caught)
 
 
 def _steps_between(child: ast.AST, parent: ast.AST) -> Iterator[Step]:
@@ -153,18 +154,21 @@ def _match_steps(case: ast.match_case, node: ast.Match) -> Iterator[Guard]:
                 yield Guard(other.guard, False, "branch", (other.body,))
 
 
-def _exit_of(statement: ast.AST) -> Step | None:
-    """The guard that a statement puts on all that follows it in its block by leaving early."""
+def _exits_of(statement: ast.AST) -> Iterator[Step]:
+    """The guards that a statement puts on all that follows it in its block by leaving early."""
     if isinstance(statement, ast.Assert):
-        return Guard(statement.test, True, "assert")
-    if isinstance(statement, ast.If):
+        yield Guard(statement.test, True, "assert")
+    elif isinstance(statement, ast.If):
         if _leaves(statement.body):
-            return Guard(statement.test, False, _exit_kind(statement.body), (statement.body,))
-        if _leaves(statement.orelse):
-            return Guard(statement.test, True, _exit_kind(statement.orelse), (statement.orelse,))
-    elif isinstance(statement, ast.Try) and all(_leaves(handler.body) for handler in statement.handlers):
-        return Attempt(statement, None)
-    return None
+            yield Guard(statement.test, False, _exit_kind(statement.body), (statement.body,))
+        elif _leaves(statement.orelse):
+            yield Guard(statement.test, True, _exit_kind(statement.orelse), (statement.orelse,))
+    elif isinstance(statement, ast.Try):
+        if all(_leaves(handler.body) for handler in statement.handlers):
+            yield Attempt(statement, None)
+        for inner in statement.body:
+            if isinstance(inner, ast.If):
+                yield from _exits_of(inner)
 
 
 def _exit_kind(block: list[ast.stmt]) -> str:

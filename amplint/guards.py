@@ -39,6 +39,17 @@ _OTHER_MATTERS = re.compile(
     r"|amp|apex|autocast|scaler|gradscaler|enabled|args|distributed|ddp|fsdp|deepspeed|rank|world|train(?:ing)?|eval"
     r"|debug|fused|platform"
 )
+_NOT_SURELY_RUN = (
+    ast.If,
+    ast.IfExp,
+    ast.While,
+    ast.For,
+    ast.BoolOp,
+    ast.Try,
+    ast.FunctionDef,
+    ast.Lambda,
+    ast.ClassDef,
+)
 _DEPTH = 40
 _SHORT = 3
 _VERSION_MATTERS = re.compile(r"version|new(?:er)?|old(?:er)?|legacy|compat|modern|deprecated|api")
@@ -99,12 +110,26 @@ class Guards:
     def needed_by(self, node: ast.Try) -> Version | None:
         """The first torch that has all new names that the body of a `try` uses, None if it uses none."""
         if node not in self._needed:
-            needed: list[Version | None] = []
-            if any(catches_missing(handler) for handler in node.handlers):
-                needed = [self.needs(ref) for ref in self.refs_in(node.body)]
-            known = [version for version in needed if version is not None and version >= OLDEST]
+            known = [
+                needed
+                for ref in self.refs_in(node.body)
+                if (needed := self.needs(ref)) is not None and needed >= OLDEST
+                if self._is_tried(ref, node)
+            ]
             self._needed[node] = max(known, default=None)
         return self._needed[node]
+
+    def _is_tried(self, ref: Ref, node: ast.Try) -> bool:
+        """Whether the body of a `try` surely reaches a reference, and a handler catches it if torch is too old."""
+        takes_device = ref.candidates[0].endswith("_enabled")
+        if not any(catches_missing(handler, parameter=takes_device) for handler in node.handlers):
+            return False
+        current = self._file.parent(ref.node)
+        while current is not node:
+            if isinstance(current, _NOT_SURELY_RUN):
+                return False
+            current = self._file.parent(current) if current is not None else node
+        return True
 
     def refs_in(self, arm: Arm) -> tuple[Ref, ...]:
         """The references in an arm, in the order of the text."""
@@ -157,7 +182,17 @@ class Guards:
                 self.truth_is_known(step) or self.speaks_of_versions(step.test) or _is_short_choice(step)
             ):
                 return "arm"
+        if self._is_beside_the_new_one(ref):
+            return "arm"
         return "default" if self._is_default(ref) else ""
+
+    def _is_beside_the_new_one(self, ref: Ref) -> bool:
+        """Whether a type stands next to its replacement, as in `Old | New` or `isinstance(x, (Old, New))`."""
+        node: ast.AST = ref.node
+        parent = self._file.parent(node)
+        while isinstance(parent, ast.Tuple) or (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.BitOr)):
+            node, parent = parent, self._file.parent(parent)
+        return node is not ref.node and any(self.replaces(other, ref) for other in self.refs_in([node]))
 
     def truth_is_known(self, step: Step) -> bool:
         """Whether a guard says anything of the version."""
@@ -169,13 +204,14 @@ class Guards:
         """Whether the words of a test say that it asks for a version or for a newer API."""
         return any(map(_VERSION_MATTERS.fullmatch, _words(test)))
 
-    def is_protected(self, node: ast.AST) -> bool:
-        """Whether a missing name at a node is caught: in the body of a `try`, or under `contextlib.suppress`."""
+    def is_protected(self, node: ast.AST, parameter: bool = False) -> bool:
+        """Whether a missing name (or parameter) at a node is caught by a `try` or by `contextlib.suppress`."""
         child, parent = node, self._file.parent(node)
-        while parent is not None:
-            if isinstance(parent, ast.Try) and child in parent.body and any(map(catches_missing, parent.handlers)):
-                return True
-            if isinstance(parent, (ast.With, ast.AsyncWith)) and child in parent.body:
+        while parent is not None and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            if isinstance(parent, ast.Try) and child in parent.body:
+                if any(catches_missing(handler, parameter) for handler in parent.handlers):
+                    return True
+            elif isinstance(parent, (ast.With, ast.AsyncWith)) and child in parent.body:
                 for item in parent.items:
                     call = item.context_expr
                     if isinstance(call, ast.Call) and last_name(call.func) == "suppress":

@@ -45,7 +45,8 @@ _TORCH_DISTRIBUTIONS = ("torch", "pytorch")
 
 def evaluate_call(tests: VersionTests, node: ast.Call, release: Release, env: Environment) -> Any:
     function = node.func
-    name = last_name(function)
+    resolved = tests.names.resolve(function)
+    name = resolved[0].rpartition(".")[2] if len(resolved) == 1 else last_name(function)
     if isinstance(function, ast.Name) and _BUILTINS.fullmatch(name):
         return _builtin(tests, node, name, release, env)
     if name in ("version", "get_distribution") and len(node.args) == 1:

@@ -52,7 +52,9 @@ def _name_faults(file: SourceFile, ref: Ref) -> list[GateFault]:
     """The fault of a place where a missing name would raise; later uses of an imported name are no such place."""
     name, needed = needed_name(file, ref)
     guards = file.guards
-    if needed is None or ref.quoted is not None or guards.is_protected(ref.node) or _is_for_type_checkers(file, ref):
+    if needed is None or ref.quoted is not None or _is_for_type_checkers(file, ref):
+        return []
+    if guards.is_protected(ref.node, parameter=name.endswith("_enabled")):
         return []
     supported = at_least(file.settings.target_torch) if file.settings.target_torch else ALL
     mask = guards.versions(ref.node).true & supported

@@ -266,6 +266,87 @@ SILENT = {
         """,
         {1: "", 5: "handler"},
     ),
+    "a test of the version beside another": (
+        """
+        import torch
+        def region(enabled):
+            if enabled and hasattr(torch, "amp"):
+                return torch.amp.autocast("cuda")
+            if enabled and hasattr(torch.cuda, "amp"):
+                return torch.cuda.amp.autocast()
+        """,
+        {6: "arm"},
+    ),
+    "what follows a try that returns": (
+        """
+        import torch
+        def make():
+            try:
+                if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):
+                    return torch.amp.GradScaler("cuda")
+            except Exception:
+                return torch.cuda.amp.GradScaler()
+            return torch.cuda.amp.GradScaler(enabled=False)
+        """,
+        {7: "handler", 8: "version"},
+    ),
+    "functions defined in a try": (
+        """
+        try:
+            from torch import amp
+            def region(): return amp.autocast("cuda")
+        except Exception:
+            from torch.cuda.amp import autocast as old
+            def region(): return old()
+        """,
+        {5: "version", 6: "version"},
+    ),
+    "the signature is tried": (
+        """
+        import torch
+        try:
+            scaler = torch.amp.GradScaler("cuda")
+        except TypeError:
+            scaler = torch.cuda.amp.GradScaler()
+        """,
+        {5: "handler"},
+    ),
+    "a parser under another name": (
+        """
+        import torch
+        from packaging.version import parse as V
+        if V(torch.__version__) >= V("1.6.0"):
+            if V(torch.__version__) >= V("2.0.0"):
+                from torch.amp import autocast
+            else:
+                from torch.cuda.amp import autocast
+        """,
+        {7: "version"},
+    ),
+    "a version that a function takes apart": (
+        """
+        import torch
+        def _parse():
+            try:
+                major, minor = torch.__version__.split(".")[:2]
+            except ValueError:
+                major, minor = 2, 0
+            return major, minor
+        _TORCH_MAJOR, _TORCH_MINOR = _parse()
+        NEW = _TORCH_MAJOR > 2 or (_TORCH_MAJOR == 2 and _TORCH_MINOR >= 4)
+        if not NEW:
+            custom_fwd = torch.cuda.amp.custom_fwd
+        """,
+        {11: "version"},
+    ),
+    "both types": (
+        """
+        import torch
+        def make() -> torch.amp.GradScaler | torch.cuda.amp.GradScaler: ...
+        isinstance(x, (torch.amp.GradScaler, torch.cuda.amp.GradScaler))
+        """,
+        {2: "arm", 3: "arm"},
+    ),
     "the state functions": (
         """
         import torch
@@ -334,6 +415,10 @@ REPORTED = {
             from torch.npu.amp import GradScaler
         else:
             from torch.cuda.amp import GradScaler
+        """,
+    "a choice by several things": """
+        import torch
+        region = torch.amp.autocast(d) if (use and x != "cpu" and y is not None) else torch.cuda.amp.autocast()
         """,
     "an option": """
         import torch
