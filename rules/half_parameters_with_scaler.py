@@ -96,22 +96,15 @@ def _scaled_step(file: SourceFile, halved: ast.Call) -> ast.Call | None:
 def _paths(file: SourceFile, halved: ast.Call) -> frozenset[str]:
     """The names of the module that a call halves: what it is called on, and what the result is assigned to."""
     assert isinstance(halved.func, ast.Attribute)
+    result, method = halved, file.parent(halved)
+    while isinstance(method, ast.Attribute) and isinstance(call := file.parent(method), ast.Call):
+        if method.attr in ("float", "bfloat16"):
+            return frozenset()
+        result, method = call, file.parent(call)
     found = {path_of(halved.func.value)}
-    statement = file.statement(halved)
-    if isinstance(statement, ast.Assign) and _is_chain(statement.value, halved):
-        found = {path_of(target) for target in statement.targets}
+    if isinstance(method, ast.Assign) and method.value is result:
+        found = {path_of(target) for target in method.targets}
     return frozenset(found - {"", "self"})
-
-
-def _is_chain(value: ast.expr, halved: ast.Call) -> bool:
-    """Whether an assigned value is the halved module itself, perhaps moved on (`net.half().cuda()`)."""
-    while value is not halved:
-        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
-            return False
-        if value.func.attr in ("float", "bfloat16"):
-            return False
-        value = value.func.value
-    return True
 
 
 def _is_enabled_scaler(file: SourceFile, receiver: ast.expr) -> bool:
