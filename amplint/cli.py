@@ -30,7 +30,9 @@ FAILED = 2
 _LAZY_COMMANDS = {
     "completion": "amplint.cli_info:completion",
     "config": "amplint.cli_info:config",
+    "migrate": "amplint.migrate.command:migrate",
     "rule": "amplint.cli_info:rule",
+    "trace": "amplint.runtime.command:trace",
 }
 """Commands in modules of their own, as `module:attribute`, imported when they are called."""
 

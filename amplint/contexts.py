@@ -190,6 +190,10 @@ class ContextReader:
                 found |= self.devices(value.value)
             elif isinstance(value, ast.Call) and value.args and self._file.resolve(value.func) == ("torch.device",):
                 found |= self.devices(value.args[0])
+            elif isinstance(value, ast.Call) and "torch.accelerator.current_accelerator" in (
+                self._file.resolve(value.func)
+            ):
+                return frozenset()  # whatever the machine has
         if isinstance(node, ast.Attribute) and node.attr == "type":
             found |= self.devices(node.value)
         return frozenset(found)

@@ -1,0 +1,180 @@
+"""The command `amplint migrate`: a diff or written files, a report on every loop, and the exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from amplint.files import Decoded
+    from amplint.migrate.model import LoopReport, MigrationResult, Options
+    from amplint.settings import SettingsResolver
+
+CLEAN, LEFT, FAILED = 0, 1, 2
+"""Exit codes: every loop that was found was migrated; something was refused or left; the task could not be done."""
+
+STDIN = "-"
+
+
+class _Outcome(NamedTuple):
+    filename: str
+    data: bytes
+    decoded: Decoded
+    result: MigrationResult
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True))
+@click.option("--apply", is_flag=True, help="Write the migrated files instead of printing a diff.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float16", "bfloat16", "auto"]),
+    default="float16",
+    help="float16 with a scaler, bfloat16 without one, or what the GPU has at run time. [default: float16]",
+)
+@click.option("--device", metavar="TYPE", help="The device type to write instead of the script's own, such as cuda.")
+@click.option("--flag", metavar="NAME", help="Add a switch of this name to the script's own options.")
+@click.option("--target-torch", metavar="VERSION", help="The oldest torch that the code must run on, such as 1.13.")
+@click.option(
+    "--output-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="How to write the report on the loops. JSON goes to standard output, in place of the diff. [default: text]",
+)
+def migrate(
+    paths: tuple[str, ...],
+    apply: bool,
+    dtype: str,
+    device: str | None,
+    flag: str | None,
+    target_torch: str | None,
+    output_format: str,
+) -> int:
+    """Turn FP32 training loops into automatic mixed precision: print a diff, or write the files with --apply.
+
+    A loop that can't be migrated is refused with the reason, and its file is left as it is. Exit codes: 0 every loop
+    was migrated or there is none, 1 something was refused or left, 2 as in check.
+    """
+    from amplint.migrate.model import Options
+    from amplint.settings import SettingsResolver
+
+    if STDIN in paths and (apply or len(paths) > 1):
+        raise click.UsageError("`-` (standard input) can't be combined with --apply or other paths")
+    if flag is not None and not flag.isidentifier():
+        raise click.UsageError(f"--flag: `{flag}` is no name")
+    given = {"target-torch": target_torch} if target_torch is not None else {}
+    resolver = SettingsResolver(given)
+    return _run(paths, resolver, Options(dtype, device, flag), apply, output_format)
+
+
+def _run(paths: Sequence[str], resolver: SettingsResolver, options: Options, apply: bool, output_format: str) -> int:
+    outcomes, failures = _read_all(paths, resolver, options)
+    if output_format == "json":
+        _print_json(outcomes)
+    else:
+        _print_text(outcomes, diff=not apply)
+    if apply:
+        failures += _write_all(outcomes)
+    for filename, message in failures:
+        sys.stderr.write(f"amplint: {filename}: {message}\n")
+    if failures:
+        return FAILED
+    from amplint.migrate.model import MIGRATED
+
+    return LEFT if any(loop.status != MIGRATED for o in outcomes for loop in o.result.loops) else CLEAN
+
+
+def _read_all(
+    paths: Sequence[str], resolver: SettingsResolver, options: Options
+) -> tuple[list[_Outcome], list[tuple[str, str]]]:
+    from amplint.discover import discover
+    from amplint.files import FileError, UndecodableError, decode, read
+    from amplint.migrate.migration import migrate_source
+
+    found: list[_Outcome] = []
+    failures: list[tuple[str, str]] = []
+    if STDIN in paths:
+        files: list[str] = [STDIN]
+    else:
+        discovery = discover(paths, resolver)
+        failures += [(problem.path, problem.message) for problem in discovery.problems]
+        files = list(discovery.files)
+    for filename in files:
+        try:
+            data = sys.stdin.buffer.read() if filename == STDIN else read(filename)
+            if b"backward" not in data:
+                continue
+            decoded = decode(data)
+        except (FileError, UndecodableError) as error:
+            failures.append((filename, str(error)))
+            continue
+        settings = resolver.for_file("" if filename == STDIN else filename)
+        name = "<stdin>" if filename == STDIN else filename
+        found.append(_Outcome(name, data, decoded, migrate_source(decoded.text, name, settings, options)))
+    return found, failures
+
+
+def _print_text(outcomes: Sequence[_Outcome], *, diff: bool) -> None:
+    from amplint.console import Console
+    from amplint.diff import unified_diff
+
+    console = Console()
+    for outcome in outcomes:
+        if diff and outcome.result.text != outcome.decoded.text:
+            text = unified_diff(outcome.decoded.text, outcome.result.text, outcome.filename)
+            console.write_bytes(text.encode(outcome.decoded.encoding))
+    for outcome in outcomes:
+        for loop in outcome.result.loops:
+            reason = f": {loop.reason}" if loop.reason else ""
+            console.note(f"{outcome.filename}:{loop.line}: {loop.status}{reason}")
+    loops = [loop for outcome in outcomes for loop in outcome.result.loops]
+    counts = [
+        f"{sum(loop.status == status for loop in loops)} {status}" for status in ("migrated", "partly", "refused")
+    ]
+    console.note(f"{len(loops)} loop{'s' * (len(loops) != 1)}: {', '.join(counts)}." if loops else "No training loops.")
+
+
+def _print_json(outcomes: Sequence[_Outcome]) -> None:
+    import json
+
+    entries = [_entry(outcome, loop) for outcome in outcomes for loop in outcome.result.loops]
+    sys.stdout.write(json.dumps(entries, indent=2) + "\n")
+
+
+def _entry(outcome: _Outcome, loop: LoopReport) -> dict[str, Any]:
+    from amplint.settings import DEFAULT
+    from amplint.source import SourceFile
+
+    file = SourceFile(outcome.decoded.text, outcome.filename, DEFAULT)
+    edits = [
+        {
+            "location": file.location(edit.span.start)._asdict(),
+            "end_location": file.location(edit.span.end)._asdict(),
+            "content": edit.text,
+        }
+        for edit in loop.edits
+    ]
+    return {
+        "file": outcome.filename,
+        "line": loop.line,
+        "status": loop.status,
+        "reason": loop.reason,
+        "edits": edits,
+    }
+
+
+def _write_all(outcomes: Sequence[_Outcome]) -> list[tuple[str, str]]:
+    from amplint.files import FileError, write_atomically
+
+    failures = []
+    for outcome in outcomes:
+        if outcome.result.text != outcome.decoded.text:
+            try:
+                new = outcome.decoded.encode(outcome.result.text)
+                write_atomically(outcome.filename, new, expected=outcome.data)
+            except FileError as error:
+                failures.append((outcome.filename, str(error)))
+    return failures

@@ -1,0 +1,186 @@
+"""On which device a loop runs, as an expression of the script: `device.type`, `"cuda"`, the model's own device."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplint.kinds import DEVICE, Classifier, only
+from amplint.migrate.tree import FUNCTIONS, position, walk
+from amplint.values import path_of
+
+if TYPE_CHECKING:
+    from amplint.migrate.facts import Facts
+    from amplint.source import SourceFile
+
+_DEVICE = re.compile(r"(?:^|[._])(?:device|dev)$|^DEVICE$|\.DEVICE$|Device$", re.I)
+_OBJECTS = frozenset(("torch.device", "torch.accelerator.current_accelerator"))
+_ASKS = re.compile(r"cuda|gpu|device|accel", re.I)
+
+
+class Device(NamedTuple):
+    """`kind` is the expression of the device type for `device_type=`, `on_cuda` that of being on CUDA, empty where the
+    script runs on nothing else."""
+
+    kind: str
+    on_cuda: str
+
+
+def fixed(device: str) -> Device:
+    """The device that the user named."""
+    return Device(f'"{device}"', "torch.cuda.is_available()" if device == "cuda" else "")
+
+
+def find(facts: Facts, at: ast.stmt, module: str) -> Device | None:
+    """The device of the code at a statement; `module` is the path of a model or tensor in view there, or empty."""
+    file = facts.file
+    owner = file.values.enclosing_function(at) or file.tree
+    expression = _named(file, owner, at)
+    if expression is not None:
+        return _of_name(file, expression)
+    if _always_cuda(file):
+        return Device('"cuda"', "")
+    if module:
+        return Device(f"next({module}.parameters()).device.type", f"next({module}.parameters()).is_cuda")
+    return None
+
+
+def _named(file: SourceFile, owner: ast.AST, at: ast.stmt) -> ast.expr | None:
+    """The expression of the device that is in view at a statement: what tensors go to, or a name that says so."""
+    used: list[ast.expr] = []
+    for node in walk(owner) if not isinstance(owner, ast.Module) else ast.walk(owner):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to" and node.args:
+            target = node.args[0]
+            if path_of(target) and _DEVICE.search(path_of(target)):
+                used.append(target)
+        elif isinstance(node, ast.keyword) and node.arg == "device" and path_of(node.value):
+            if _DEVICE.search(path_of(node.value)):
+                used.append(node.value)
+    for expression in used:
+        if _visible(file, expression, at):
+            return expression
+    for name, uses in file.names.loads.items():
+        if _DEVICE.search(name):
+            for use in uses:
+                if _visible(file, use, at) and not _is_of_main(file, use, at):
+                    return use
+    if isinstance(owner, FUNCTIONS):
+        return next(
+            (
+                node
+                for node in ast.walk(file.tree)
+                if isinstance(node, ast.Attribute)
+                and isinstance(node.ctx, ast.Load)
+                and path_of(node)
+                and _DEVICE.search(path_of(node))
+                and not file.resolve(node)
+                and _visible(file, node, at)
+                and not _is_of_main(file, node, at)
+            ),
+            None,
+        )
+    return None
+
+
+def _is_of_main(file: SourceFile, expression: ast.expr, at: ast.stmt) -> bool:
+    """Whether a name is bound under `if __name__ == "__main__":` and a function would see it only by chance."""
+    root: ast.expr = expression
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name) or file.values.enclosing_function(at) is None:
+        return False
+    for binding in file.names.lookup(root):
+        current = file.parent(binding.node)
+        while current is not None and not isinstance(current, FUNCTIONS):
+            if isinstance(current, ast.If) and "__name__" in file.segment(current.test):
+                return True
+            current = file.parent(current)
+    return False
+
+
+def _visible(file: SourceFile, expression: ast.expr, at: ast.stmt) -> bool:
+    """Whether an expression that stands elsewhere means the same at a statement."""
+    root: ast.expr = expression
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name) or file.resolve(root):
+        return False
+    if root.id == "self":
+        here, there = file.values.enclosing_class(at), file.values.enclosing_class(expression)
+        if here is None or here is not there or not isinstance(expression, ast.Attribute):
+            return False
+        made = file.values.assigned(here, expression.attr)
+        return bool(made) or expression.value is not root
+    if isinstance(root, ast.Name) and isinstance(expression, ast.Attribute) and expression.attr == "device":
+        # A tensor's `x.device`; only settings (`args.device`) are taken.
+        if not re.search(r"arg|opt|cfg|conf|param|setting|flag|hp", root.id, re.I):
+            return False
+    there_bindings = file.names.lookup(root)
+    here_bindings = _lookup(file, root.id, at)
+    if not here_bindings or {b.node for b in here_bindings} != {b.node for b in there_bindings}:
+        return False
+    scope = here_bindings[0].node
+    same_scope = file.values.enclosing_function(scope) is file.values.enclosing_function(at)
+    if isinstance(scope, ast.arg):
+        return True
+    return not same_scope or all(position(b.node) < position(at) for b in here_bindings)
+
+
+def _lookup(file: SourceFile, name: str, at: ast.stmt) -> tuple:  # type: ignore[type-arg]
+    """What a name would mean at the end of a statement."""
+    probe = ast.Name(id=name, ctx=ast.Load(), lineno=at.lineno, col_offset=at.col_offset)
+    file.names.parents[probe] = at
+    if isinstance(at, (*FUNCTIONS, ast.ClassDef)):
+        file.names.parents[probe] = file.names.parents[at]
+    try:
+        return file.names.lookup(probe)
+    finally:
+        del file.names.parents[probe]
+
+
+def lookup(file: SourceFile, name: str, at: ast.stmt) -> tuple:  # type: ignore[type-arg]
+    """The bindings that a name would have at a statement where it does not stand."""
+    return _lookup(file, name, at)
+
+
+def _of_name(file: SourceFile, expression: ast.expr) -> Device:
+    text = file.segment(expression)
+    values = file.values.of(expression)
+    is_object = bool(values) and all(isinstance(v, ast.Call) and set(file.resolve(v.func)) & _OBJECTS for v in values)
+    if is_object or only(Classifier(file).of(expression), DEVICE):
+        return Device(f"{text}.type", f'{text}.type == "cuda"')
+    if values and all(isinstance(v, ast.Constant) and v.value in ("cuda", "cpu", "mps", "xpu") for v in values):
+        if all(v.value == "cuda" for v in values):  # type: ignore[union-attr]
+            return Device(text, "")
+        return Device(text, f'{text} == "cuda"')
+    return Device(f"torch.device({text}).type", f'torch.device({text}).type == "cuda"')
+
+
+def _always_cuda(file: SourceFile) -> bool:
+    """Whether the script puts its model or data on a GPU without asking whether there is one."""
+    found = False
+    for use in file.names.attributes.get("cuda", ()):
+        call = file.parent(use)
+        if isinstance(call, ast.Call) and call.func is use and not file.resolve(use):
+            if _is_asked(file, call):
+                return False
+            found = True
+    for use in file.names.attributes.get("to", ()):
+        call = file.parent(use)
+        if isinstance(call, ast.Call) and call.func is use and call.args:
+            target = call.args[0]
+            if isinstance(target, ast.Constant) and str(target.value).startswith("cuda"):
+                found = True
+            if re.search(r"(?:^|[._])(?:rank|local_rank|gpu|gpu_id|local_gpu)$", path_of(target)):
+                found = True
+    return found
+
+
+def _is_asked(file: SourceFile, node: ast.AST) -> bool:
+    current = file.parent(node)
+    while current is not None and not isinstance(current, ast.Module):
+        if isinstance(current, (ast.If, ast.IfExp)) and _ASKS.search(file.segment(current.test)):
+            return True
+        current = file.parent(current)
+    return False

@@ -1,0 +1,288 @@
+"""What the objects of training code are: modules, optimizers, the calls that go backward and step."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from amplint.migrate.tree import FUNCTIONS, base_path, walk
+from amplint.training import is_loss_name, is_model_call, losses
+from amplint.values import Function, is_self, path_of
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_MODULE_EVIDENCE = frozenset(
+    (
+        "parameters",
+        "named_parameters",
+        "train",
+        "eval",
+        "zero_grad",
+        "load_state_dict",
+        "state_dict",
+        "modules",
+        "apply",
+    )
+)
+_NO_GRAPH_METHODS = re.compile(
+    r"(?:parameters|named_\w+|train|eval|to|cuda|cpu|zero_grad|state_dict|load_state_dict|modules|apply|children|"
+    r"requires_grad_?|share_memory|half|float|double|init\w*|reset\w*|_?init_\w+|get_\w+|set_\w+|save\w*|load\w*|"
+    r"update_\w+|step|backward|buffers|add_module|register_\w+|print\w*|log\w*|freeze\w*|unfreeze\w*|"
+    r"num_\w+|extra_repr|compile|type)$"
+)
+_OPTIMIZER_NAME = re.compile(r"optim|(?:^|_)opt(?:$|[_\d])|^opt[A-Z]|(?:^|_)solver$|trainer$", re.I)
+_NOT_OPTIMIZER = re.compile(r"sched|env|writer|ema|warmup|bar$|timer|param_groups", re.I)
+_MODULE_BASES = re.compile(r"(?:^|\.)(?:\w*Module|Sequential|\w*Net|\w*Model)$")
+_GRADIENT_CALLS = re.compile(r"clip_grad|grad_norm|get_total_norm")
+
+
+class Facts:
+    """Answers questions on one file; everything is found on first use."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self.file = file
+
+    # -- modules ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _module_paths(self) -> frozenset[str]:
+        """The paths on which something is called that only modules have."""
+        found = set()
+        for name in _MODULE_EVIDENCE:
+            for use in self.file.names.attributes.get(name, ()):
+                call = self.file.parent(use)
+                path = path_of(use.value)
+                if isinstance(call, ast.Call) and call.func is use and path and path not in ("self", "super"):
+                    found.add(path)
+        return frozenset(path for path in found if not _OPTIMIZER_NAME.search(path.rsplit(".", 1)[-1]))
+
+    def is_module_class(self, cls: ast.ClassDef) -> bool:
+        """Whether a class of the file is a `torch.nn.Module`, as far as its bases can be seen."""
+        for entry in self.file.values.lineage(cls):
+            for base in entry.bases:
+                names = self.file.resolve(base)
+                if any(name.startswith("torch.nn.") for name in names):
+                    return True
+                if not any(isinstance(value, ast.ClassDef) for value in self.file.values.of(base)):
+                    if _MODULE_BASES.search(path_of(base)):
+                        return True
+        return False
+
+    @cached_property
+    def module_classes(self) -> tuple[ast.ClassDef, ...]:
+        """The modules that the file defines."""
+        classes = (node for node in self.file.names.scopes if isinstance(node, ast.ClassDef))
+        return tuple(cls for cls in classes if self.is_module_class(cls))
+
+    def is_module(self, node: ast.expr) -> bool:
+        """Whether an expression is a module."""
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        path = path_of(node)
+        if isinstance(node, ast.Attribute) and node.attr == "module":
+            return self.is_module(node.value)
+        if isinstance(node, ast.Call):
+            return False
+        if self.file.resolve(node):
+            return False
+        for cls in self.file.values.constructed(node):
+            if isinstance(cls, ast.ClassDef):
+                return self.is_module_class(cls)
+            if isinstance(cls, str) and cls.startswith(("torch.nn.", "torchvision.models.")):
+                return not self.is_loss(node)
+            if isinstance(cls, str) and cls.startswith(("torch.optim.", "torch.utils.")):
+                return False
+        return path in self._module_paths and not self.is_loss(node)
+
+    def is_loss(self, node: ast.expr) -> bool:
+        """Whether what an expression names computes a loss."""
+        call = self.file.parent(node)
+        if isinstance(call, ast.Call) and call.func is node:
+            return bool(losses(self.file, call)) or is_loss_name(call)
+        return False
+
+    def module_of(self, call: ast.Call) -> ast.expr | None:
+        """The module that a call runs, by itself or by one of its methods; None where it runs none."""
+        func = call.func
+        if isinstance(func, ast.Attribute) and not is_self(func):
+            if self.is_module(func.value) and not _NO_GRAPH_METHODS.fullmatch(func.attr):
+                return func.value
+        if isinstance(func, ast.Attribute) and is_self(func.value) and self.file.values.functions(call):
+            return None
+        if isinstance(func, ast.Attribute) and _NO_GRAPH_METHODS.fullmatch(func.attr) and func.attr != "type":
+            if not self.is_module(func):
+                return None
+        if self.is_module(func) or is_model_call(self.file, call):
+            return func
+        return None
+
+    @cached_property
+    def module_inits(self) -> frozenset[ast.AST]:
+        """The methods of modules, where calls belong to a forward and not to a loop."""
+        return frozenset(
+            statement for cls in self.module_classes for statement in cls.body if isinstance(statement, FUNCTIONS)
+        )
+
+    # -- optimizers ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _zeroed(self) -> frozenset[str]:
+        uses = self.file.names.attributes.get("zero_grad", ())
+        return frozenset(path for use in uses if (path := base_path(use.value)))
+
+    def optimizer_names(self, node: ast.expr) -> tuple[str, ...]:
+        """The qualified names of the classes behind an optimizer, `()` where they can't be seen."""
+        found = self.file.values.constructed(node)
+        return tuple(name for name in found if isinstance(name, str) and name != "?")
+
+    def is_optimizer(self, node: ast.expr) -> bool:
+        """Whether an expression is an optimizer, by its class, its name, or what is called on it."""
+        names = self.optimizer_names(node)
+        if any("lr_scheduler" in name for name in names):
+            return False
+        if any(name.startswith("torch.optim.") for name in names):
+            return True
+        path = base_path(node)
+        last = path.rsplit(".", 1)[-1]
+        if not path or _NOT_OPTIMIZER.search(last):
+            return False
+        if any(isinstance(cls, ast.ClassDef) for cls in self.file.values.constructed(node)):
+            return bool(_OPTIMIZER_NAME.search(last)) and path in self._zeroed
+        return bool(_OPTIMIZER_NAME.search(last)) or (path in self._zeroed and not self.is_module(node))
+
+    @cached_property
+    def steps(self) -> tuple[ast.Call, ...]:
+        """The calls that step an optimizer, in the order of the text."""
+        found = []
+        for use in self.file.names.attributes.get("step", ()):
+            call = self.file.parent(use)
+            if isinstance(call, ast.Call) and call.func is use and self._steps(use.value, call):
+                found.append(call)
+        return tuple(sorted(found, key=lambda c: (c.lineno, c.col_offset)))
+
+    def _steps(self, receiver: ast.expr, call: ast.Call) -> bool:
+        if isinstance(receiver, ast.Call):
+            return False
+        name = receiver.id if isinstance(receiver, ast.Name) else ""
+        iterated = self.iterated(receiver) if name else None
+        return self.is_optimizer(receiver) or (iterated is not None and self.is_optimizer(iterated))
+
+    def iterated(self, node: ast.expr) -> ast.expr | None:
+        """The collection that a loop variable runs over, None for any other expression."""
+        if not isinstance(node, ast.Name):
+            return None
+        current: ast.AST | None = node
+        while current is not None and not isinstance(current, FUNCTIONS):
+            if isinstance(current, (ast.For, ast.AsyncFor)) and _binds(current.target, node.id):
+                return current.iter
+            for generator in getattr(current, "generators", ()):
+                if _binds(generator.target, node.id):
+                    iterated: ast.expr = generator.iter
+                    return iterated
+            current = self.file.parent(current)
+        return None
+
+    # -- backward and gradients ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def backwards(self) -> tuple[ast.Call, ...]:
+        """The calls `loss.backward(...)` on tensors, in the order of the text."""
+        found = []
+        for use in self.file.names.attributes.get("backward", ()):
+            call = self.file.parent(use)
+            if isinstance(call, ast.Call) and call.func is use and not self.file.values.functions(call):
+                receiver = use.value
+                is_super = isinstance(receiver, ast.Call) and path_of(receiver.func) == "super"
+                if not is_super and not is_self(receiver) and not self.file.resolve(use):
+                    found.append(call)
+        return tuple(sorted(found, key=lambda c: (c.lineno, c.col_offset)))
+
+    def reads_gradient(self, node: ast.AST) -> bool:
+        """Whether a node reads or changes gradients: `p.grad` but for resetting it, or a clip."""
+        if isinstance(node, ast.Call):
+            names = self.file.resolve(node.func) or (path_of(node.func),)
+            return any(_GRADIENT_CALLS.search(name.rsplit(".", 1)[-1]) for name in names) and not (
+                self.file.values.functions(node)
+            )
+        if not isinstance(node, ast.Attribute) or node.attr != "grad" or self.file.resolve(node):
+            return False
+        parent = self.file.parent(node)
+        if isinstance(node.ctx, ast.Store):
+            return not (isinstance(parent, ast.Assign) and _is_none(parent.value))
+        if isinstance(parent, ast.Compare) and any(_is_none(other) for other in parent.comparators):
+            return False
+        if isinstance(parent, (ast.If, ast.BoolOp)):
+            return False
+        while isinstance(parent, ast.Attribute) and parent.attr in ("data", "zero_", "detach_"):
+            above = self.file.parent(parent)
+            if parent.attr in ("zero_", "detach_") and isinstance(above, ast.Call):
+                return False
+            parent = above
+        return True
+
+    # -- helpers ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """All functions and methods of the file."""
+        return tuple(node for node in self.file.names.scopes if isinstance(node, FUNCTIONS))
+
+    def closure_of(self, direct: set[Function]) -> frozenset[Function]:
+        """The functions and all that call them, by way of others too."""
+        found = set(direct)
+        pending = list(direct)
+        while pending:
+            function = pending.pop()
+            for call in self.file.values.calls(function):
+                caller = self.file.values.enclosing_function(call)
+                if caller is not None and caller not in found:
+                    found.add(caller)
+                    pending.append(caller)
+        return frozenset(found)
+
+    def owners(self, nodes: list[ast.AST]) -> set[Function]:
+        """The functions in whose bodies nodes stand."""
+        found = (self.file.values.enclosing_function(node) for node in nodes)
+        return {function for function in found if function is not None}
+
+    @cached_property
+    def trainers(self) -> frozenset[Function]:
+        """The functions that go backward or step, also by calling others."""
+        return self.closure_of(self.owners([*self.backwards, *self.steps]))
+
+    @cached_property
+    def gradient_readers(self) -> frozenset[Function]:
+        """The functions that read or change gradients, also by calling others; those that train are left out."""
+        nodes: list[ast.AST] = [
+            node for function in self.functions for node in walk(function) if self.reads_gradient(node)
+        ]
+        return self.closure_of(self.owners(nodes)) - self.trainers
+
+    def trains(self, node: ast.AST) -> bool:
+        """Whether a node goes backward, steps, or calls a function of the file that does."""
+        if not isinstance(node, ast.Call):
+            return False
+        return node in self._train_calls or any(f in self.trainers for f in self.file.values.functions(node))
+
+    @cached_property
+    def _train_calls(self) -> frozenset[ast.Call]:
+        return frozenset((*self.backwards, *self.steps))
+
+    def uses_gradient(self, node: ast.AST) -> bool:
+        """Whether a node reads gradients or calls a function of the file that does."""
+        if self.reads_gradient(node):
+            return True
+        return isinstance(node, ast.Call) and any(
+            function in self.gradient_readers for function in self.file.values.functions(node)
+        )
+
+
+def _binds(target: ast.expr, name: str) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(target))
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

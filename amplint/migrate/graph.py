@@ -1,0 +1,249 @@
+"""Which statements make nodes of a loss's graph: the loss is sliced backward, the models' outputs forward."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from amplint.migrate.facts import Facts
+from amplint.migrate.tree import (
+    FUNCTIONS,
+    LOOPS,
+    assigned_paths,
+    chain,
+    header,
+    overlaps,
+    paths_in,
+    position,
+    statements_in,
+)
+from amplint.statements import siblings
+from amplint.values import Function, path_of, returns
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_PLAIN_ATTRIBUTES = frozenset(("shape", "dtype", "device", "data", "ndim", "grad", "is_cuda", "requires_grad"))
+_PLAIN_METHODS = frozenset(
+    (
+        "item", "detach", "detach_", "numpy", "tolist", "argmax", "argmin", "size", "dim", "numel", "eq", "ne", "gt",
+        "lt", "ge", "le", "nonzero", "isnan", "isfinite", "isinf", "any", "all", "new_zeros", "new_ones", "new_empty",
+        "new_full", "new_tensor", "bool", "long", "int", "byte", "get_device", "numel", "format", "backward",
+    )
+)  # fmt: skip
+_PLAIN_FUNCTIONS = frozenset(
+    ("len", "int", "float", "str", "bool", "print", "range", "isinstance", "format", "round", "type", "repr", "hasattr")
+)
+_PLAIN_TORCH = frozenset(
+    f"torch.{name}"
+    for name in (
+        "argmax", "argmin", "zeros_like", "ones_like", "rand_like", "randn_like", "eq", "isnan", "isfinite", "no_grad",
+        "numel", "full_like", "empty_like", "save",
+    )
+)  # fmt: skip
+_DEPTH = 4
+
+
+class Graph:
+    """The statements of one function, or of the module, that make nodes of graphs that reach a backward."""
+
+    def __init__(self, facts: Facts, owner: Function | ast.Module, given: frozenset[str] = frozenset()) -> None:
+        self.facts = facts
+        self.file: SourceFile = facts.file
+        self.owner = owner
+        self.statements = list(statements_in(owner))
+        self._definitions: list[tuple[ast.stmt, str, ast.expr, bool]] = [
+            (statement, *pair) for statement in self.statements for pair in assigned_paths(statement)
+        ]
+        self.tainted: set[str] = set(given)
+        grown = True
+        while grown:
+            grown = False
+            for _, path, value, _ in self._definitions:
+                if path not in self.tainted and self.is_graph(value):
+                    self.tainted.add(path)
+                    grown = True
+
+    # -- forward ------------------------------------------------------------------------------------------------------
+
+    def is_graph(self, node: ast.AST | None, depth: int = 0) -> bool:
+        """Whether an expression may hold a tensor with a graph behind it."""
+        if node is None or isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr, *FUNCTIONS, ast.ClassDef)):
+            return False
+        if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
+            if isinstance(node, ast.Attribute) and node.attr in _PLAIN_ATTRIBUTES:
+                return False
+            return self.is_parameter(node) or any(
+                path == other or path.startswith(other + ".") for other in self.tainted
+            )
+        if isinstance(node, ast.Attribute):
+            return node.attr not in _PLAIN_ATTRIBUTES and self.is_graph(node.value, depth)
+        if isinstance(node, ast.Call):
+            return self._call_is_graph(node, depth)
+        if isinstance(node, ast.Subscript):
+            return self.is_graph(node.value, depth)
+        if isinstance(node, ast.IfExp):
+            return self.is_graph(node.body, depth) or self.is_graph(node.orelse, depth)
+        return any(self.is_graph(child, depth) for child in ast.iter_child_nodes(node))
+
+    def _call_is_graph(self, call: ast.Call, depth: int) -> bool:
+        func = call.func
+        names = self.file.resolve(func)
+        if any(name in _PLAIN_TORCH for name in names):
+            return False
+        if isinstance(func, ast.Attribute) and func.attr in _PLAIN_METHODS and not names:
+            return False
+        if isinstance(func, ast.Name) and func.id in _PLAIN_FUNCTIONS:
+            return False
+        if self.is_source(call):
+            return True
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+        given = any(self.is_graph(argument, depth) for argument in arguments)
+        functions = self.file.values.functions(call)
+        if functions and depth < _DEPTH and not (isinstance(func, ast.Attribute) and self.is_graph(func.value, depth)):
+            return any(self._returns_graph(function, given, depth) for function in functions)
+        return given or (isinstance(func, ast.Attribute) and self.is_graph(func.value, depth))
+
+    def _returns_graph(self, function: Function, given: bool, depth: int) -> bool:
+        """Whether a function of the file returns something with a graph, given arguments that have one or not."""
+        if function in self.facts.trainers:
+            return False
+        if not given and not any(self.is_source(node) for node in ast.walk(function) if isinstance(node, ast.Call)):
+            return False
+        arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        inner = Graph(
+            self.facts, function, frozenset(a.arg for a in arguments if a.arg != "self") if given else frozenset()
+        )
+        return any(inner.is_graph(value, depth + 1) for value in returns(function))
+
+    def is_parameter(self, node: ast.expr) -> bool:
+        """Whether an expression is a tensor that the script itself made with `requires_grad`."""
+        for value in self.file.values.of(node):
+            if isinstance(value, ast.Call):
+                if any(
+                    k.arg == "requires_grad" and isinstance(k.value, ast.Constant) and k.value.value is True
+                    for k in value.keywords
+                ):
+                    return True
+                if any(name == "torch.nn.Parameter" for name in self.file.resolve(value.func)):
+                    return True
+                if isinstance(value.func, ast.Attribute) and value.func.attr == "requires_grad_":
+                    return True
+        return False
+
+    def is_source(self, call: ast.Call) -> bool:
+        """Whether a call makes graph nodes out of a model's weights."""
+        if self.facts.module_of(call) is not None:
+            return True
+        if self.facts.trains(call):
+            return False
+        func = call.func
+        if isinstance(func, ast.Attribute) and func.attr in ("parameters", "named_parameters", "DataParallel"):
+            return False
+        names = self.file.resolve(func)
+        if any(
+            name.startswith(("torch.optim", "torch.nn.", "torch.save", "torch.utils", "torch.load")) for name in names
+        ):
+            return False
+        functions = self.file.values.functions(call)
+        if functions:
+            return any(self._holds_source(function) for function in functions)
+        if isinstance(func, ast.Name) and (func.id in _PLAIN_FUNCTIONS or func.id[:1].isupper()):
+            return False
+        return not names and any(self.facts.is_module(a) for a in call.args if isinstance(a, (ast.Name, ast.Attribute)))
+
+    def _holds_source(self, function: Function) -> bool:
+        active: set[Function] = self.__dict__.setdefault("_active", set())
+        if function in active or function in self.facts.trainers:
+            return False
+        active.add(function)
+        try:
+            return any(self.is_source(node) for node in ast.walk(function) if isinstance(node, ast.Call))
+        finally:
+            active.discard(function)
+
+    # -- backward -----------------------------------------------------------------------------------------------------
+
+    def slice(self, expression: ast.AST, at: ast.stmt) -> tuple[set[ast.stmt], set[str]]:
+        """The statements that a value depends on, and the paths for which none is in this function."""
+        found: set[ast.stmt] = set()
+        open_paths: set[str] = set()
+        seen: set[tuple[str, ast.stmt]] = set()
+        pending = [(path, at) for path in self.value_paths(expression)]
+        while pending:
+            path, use = pending.pop()
+            if (path, use) in seen:
+                continue
+            seen.add((path, use))
+            reaching = self.reaching(path, use)
+            if not reaching:
+                open_paths.add(path)
+            for statement, value in reaching:
+                found.add(statement)
+                pending += [(inner, statement) for inner in self.value_paths(value)]
+                found.update(s for s in chain(self.file, statement)[1:] if isinstance(s, (ast.With, ast.AsyncWith)))
+        return found, open_paths
+
+    def value_paths(self, expression: ast.AST) -> set[str]:
+        """The paths whose values go into an expression; what is called is left out unless it is a value's method."""
+        found: set[str] = set()
+        stack = [expression]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, ast.Call):
+                stack += [*node.args, *(keyword.value for keyword in node.keywords)]
+                if isinstance(node.func, ast.Attribute) and not self.file.resolve(node.func):
+                    if not self.facts.is_module(node.func) and path_of(node.func.value) not in ("self", ""):
+                        found.add(path_of(node.func.value))
+                    elif not path_of(node.func.value):
+                        stack.append(node.func.value)
+                continue
+            if isinstance(node, (ast.Name, ast.Attribute)) and path_of(node):
+                if not self.file.resolve(node):
+                    found.add(path_of(node))
+                continue
+            if isinstance(node, ast.Lambda):
+                continue
+            stack.extend(ast.iter_child_nodes(node))
+        return {path for path in found if path not in ("self", "cls")}
+
+    def reaching(self, path: str, use: ast.stmt) -> list[tuple[ast.stmt, ast.expr]]:
+        """The definitions of a path that a statement may see."""
+        all_of = [d for d in self._definitions if overlaps(d[1], path)]
+        inside_self = [d for d in all_of if d[0] is use and isinstance(use, (*LOOPS, ast.With, ast.AsyncWith))]
+        before = [d for d in all_of if position(d[0]) < position(use)] + inside_self
+        after = [d for d in all_of if d not in before]
+        killers = [d for d in before if d[3] and d[1] == path and self._always_before(d[0], use)]
+        last = max(killers, key=lambda d: position(d[0]), default=None)
+        if last is not None:
+            before = [d for d in before if position(d[0]) >= position(last[0])]
+        around = [loop for loop in chain(self.file, use)[1:] if isinstance(loop, LOOPS)]
+        if last is not None:
+            around = [loop for loop in around if loop not in chain(self.file, last[0])[1:] and loop is not last[0]]
+        carried = [d for d in after if any(loop in chain(self.file, d[0]) for loop in around)]
+        return [(statement, value) for statement, _, value, _ in [*before, *carried]]
+
+    def _always_before(self, definition: ast.stmt, use: ast.stmt) -> bool:
+        """Whether a definition has run whenever a use is reached: its block holds the use, or it is a loop's target."""
+        around = chain(self.file, use)
+        if isinstance(definition, LOOPS):
+            return definition in around[1:]
+        block = {id(member) for member in siblings(self.file, definition)}
+        return any(id(member) in block for member in around)
+
+    def nodes_of(self, statements: set[ast.stmt]) -> set[ast.stmt]:
+        """Those of the statements that make nodes of a graph themselves (what their blocks do is not counted)."""
+        return {statement for statement in statements if self.makes_nodes(statement)}
+
+    def makes_nodes(self, statement: ast.stmt) -> bool:
+        """Whether a statement computes with models or with their outputs."""
+        if isinstance(statement, (ast.With, ast.AsyncWith)):
+            return False
+        for _, value, _ in assigned_paths(statement):
+            if self.is_graph(value) and not path_of(value):
+                return True
+        return any(isinstance(node, ast.Call) and self.is_source(node) for node in header(statement))
+
+    def is_read(self, path: str, node: ast.AST) -> bool:
+        """Whether an expression reads a path or a part of it."""
+        return any(overlaps(path, other) for other in paths_in(node))

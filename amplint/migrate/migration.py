@@ -1,0 +1,298 @@
+"""The whole of it: a text in, the migrated text and a report on every loop out. Pure; nothing is half migrated."""
+
+from __future__ import annotations
+
+import ast
+import re
+from difflib import SequenceMatcher
+
+from amplint.edits import apply_fixes, parses
+from amplint.migrate import device as devices
+from amplint.migrate import evaluation, penalties
+from amplint.migrate.editor import Editor
+from amplint.migrate.facts import Facts
+from amplint.migrate.model import MIGRATED, PARTLY, REFUSED, LoopReport, MigrationResult, Options, RefusalError
+from amplint.migrate.numerics import Numerics
+from amplint.migrate.protocol import Protocol
+from amplint.migrate.regions import Run, Runs
+from amplint.migrate.scaler import Scalers, free_name
+from amplint.migrate.screening import screen
+from amplint.migrate.sinks import Sinks
+from amplint.migrate.tree import LOOPS, chain, owner_of, walk
+from amplint.model import Applicability, Edit, Fix, Span
+from amplint.settings import DEFAULT, Settings
+from amplint.source import SourceFile
+from amplint.values import path_of
+
+_AUTOCAST_SINCE = (1, 10)
+
+
+def migrate_source(
+    text: str,
+    filename: str = "<stdin>",
+    settings: Settings = DEFAULT,
+    options: Options = Options(),  # noqa: B008
+) -> MigrationResult:
+    """Turn the FP32 training loops of a text into loops under automatic mixed precision.
+
+    All loops of a file are migrated together or none is, since they share models and optimizers; evaluation loops that
+    can't be moved are left and reported. Text that does not parse comes back unchanged with one refused report.
+    """
+    file = SourceFile(text, filename, settings)
+    try:
+        _ = file.tree
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 1
+        return MigrationResult(text, [LoopReport(line, REFUSED, f"the file does not parse: {error}")])
+    facts = Facts(file)
+    lines = _loop_lines(facts)
+    if not lines:
+        return MigrationResult(text, [])
+    if file.unseen_rows:
+        return _refused(text, lines, f"line {file.unseen_rows[0]}: its syntax is newer than this Python")
+    try:
+        return _migrated(file, lines, options, with_evaluation=True)
+    except _EvaluationError:
+        try:
+            return _migrated(file, lines, options, with_evaluation=False)
+        except RefusalError as refusal:
+            return _refused(text, lines, _reason(refusal))
+    except RefusalError as refusal:
+        return _refused(text, lines, _reason(refusal))
+
+
+class _EvaluationError(Exception):
+    """The evaluation loops are what stands in the way."""
+
+
+def _reason(refusal: RefusalError) -> str:
+    line = getattr(refusal.node, "lineno", None)
+    return f"line {line}: {refusal.reason}" if line else refusal.reason
+
+
+def _refused(text: str, lines: list[int], reason: str) -> MigrationResult:
+    return MigrationResult(text, [LoopReport(line, REFUSED, reason) for line in lines])
+
+
+def _loop_lines(facts: Facts) -> list[int]:
+    """The lines of the loops that train: the innermost loop around each backward, or its function."""
+    found: dict[int, None] = {}
+    for call in facts.backwards:
+        statement = facts.file.statement(call)
+        loop = next((s for s in chain(facts.file, statement)[1:] if isinstance(s, LOOPS)), None)
+        owner = owner_of(facts.file, call)
+        place = loop if loop is not None else owner if not isinstance(owner, ast.Module) else statement
+        found[place.lineno] = None
+    return sorted(found)
+
+
+def _migrated(file: SourceFile, lines: list[int], options: Options, *, with_evaluation: bool) -> MigrationResult:
+    facts = Facts(file)
+    screen(facts)
+    floor = file.settings.target_torch
+    if floor is not None and floor < _AUTOCAST_SINCE:
+        raise RefusalError(file.tree, "torch.autocast needs torch 1.10; raise --target-torch")
+    sinks = Sinks(facts)
+    sinks.find()
+    plan = _Plan(file, facts, sinks, options)
+    plan.training()
+    evaluations = evaluation.find(facts, sinks)
+    if with_evaluation:
+        plan.evaluate(evaluations)
+    new = _apply(file.text, plan.finish())
+    new = _with_checkpoints(file, new, options)
+    if objection := _objection(file, new):
+        if with_evaluation and any(e.run is not None for e in evaluations):
+            raise _EvaluationError
+        raise RefusalError(ast.Module([], []), objection)
+    edits = _edits(file.text, new)
+    reports = [LoopReport(line, MIGRATED, "", edits) for line in lines]
+    for entry in evaluations:
+        if entry.run is not None and with_evaluation:
+            reports.append(LoopReport(entry.line, MIGRATED, "", edits, False))
+        else:
+            reason = entry.reason or "evaluation is left in float32: a rule of amplint objects to its region"
+            reports.append(LoopReport(entry.line, PARTLY, reason, (), False))
+    return MigrationResult(new, sorted(reports, key=lambda report: report.line), edits)
+
+
+class _Plan:
+    """The parts of one migration, writing to one editor."""
+
+    def __init__(self, file: SourceFile, facts: Facts, sinks: Sinks, options: Options) -> None:
+        self.file = file
+        self.facts = facts
+        self.sinks = sinks
+        self.options = options
+        self.editor = Editor(file)
+        self.scalers = Scalers(facts, self.editor, options)
+        self.protocol = Protocol(facts, sinks, self.scalers, self.editor)
+        self.kinds: dict[Run, str] = {}
+
+    def training(self) -> None:
+        """Regions, the gradient side and the scaler."""
+        owners = list(self.sinks.nodes)
+        runs = {owner: Runs(self.facts, self.sinks, owner).found for owner in owners}
+        self.protocol.bound = {
+            run.bind.call: free_name(self.file, ("loss", "total_loss", "train_loss", "amp_loss"))
+            for found in runs.values()
+            for run in found
+            if run.bind is not None
+        }
+        for sink in self.sinks.all:
+            if not sink.direct and sink.call in self.protocol.bound:
+                raise RefusalError(sink.call, "the loss is computed in the arguments of a call; give it a name first")
+        if not any(runs.values()):
+            raise RefusalError(self.facts.backwards[0], "the forward that makes this loss can't be told from the rest")
+        if self.options.dtype != "bfloat16":
+            self.protocol.write()
+            self.scalers.write()
+        for found in runs.values():
+            for run in found:
+                self._region(run)
+        every = [run for found in runs.values() for run in found]
+        penalties.islands(self.facts, self.sinks, self.editor, self.kinds)
+        Numerics(self.facts, self.sinks, self.editor, self.options).check(every)
+
+    def evaluate(self, evaluations: list[evaluation.Evaluation]) -> None:
+        """Regions of evaluation loops."""
+        runs = [entry for entry in evaluations if entry.run is not None]
+        for entry in runs:
+            assert entry.run is not None
+            device = self._device(entry.run.first, entry.module)
+            enabled = device.on_cuda
+            if self.options.flag:
+                enabled = f"{self.options.flag} and {enabled}" if enabled else self.options.flag
+            try:
+                self._wrap(entry.run, device, enabled)
+            except RefusalError as refusal:
+                raise _EvaluationError from refusal
+        try:
+            Numerics(self.facts, self.sinks, self.editor, self.options).check([e.run for e in runs if e.run])
+        except RefusalError as refusal:
+            raise _EvaluationError from refusal
+
+    def _region(self, run: Run) -> None:
+        device = self._device(run.first, self._module(run))
+        enabled = device.on_cuda
+        if self.options.dtype != "bfloat16" and (enabled or self.options.flag or self.options.dtype == "auto"):
+            steps = self.protocol.steps_for(run)
+            enabled = f"{self.scalers.text_for(steps, run.first)}.is_enabled()"
+            if self.options.dtype == "auto":
+                enabled = device.on_cuda
+        elif self.options.flag:
+            enabled = f"{self.options.flag} and {enabled}" if enabled else self.options.flag
+        self._wrap(run, device, enabled)
+
+    def _wrap(self, run: Run, device: devices.Device, enabled: str) -> None:
+        self.kinds[run] = device.kind
+        header = region_header(device, self.options, enabled)
+        if run.bind is None:
+            self.editor.wrap(run.first, run.last, header)
+            return
+        name = self.protocol.bound[run.bind.call]
+        if self.options.dtype == "bfloat16":
+            self.editor.replace(run.bind.expression, name)
+        text = self.file.segment(run.bind.expression)
+        if "\n" in text and not isinstance(run.bind.expression, (ast.Call, ast.Subscript, ast.Attribute)):
+            raise RefusalError(run.bind.call, "the loss is an expression of several lines; give it a name first")
+        bind = f"{name} = {text}"
+        last = run.statements[-1] if run.statements else run.bind.statement
+        self.editor.wrap(run.first, last, header, tail=bind, tail_at=run.bind.statement)
+
+    def _device(self, at: ast.stmt, module: str) -> devices.Device:
+        if self.options.device:
+            return devices.fixed(self.options.device)
+        found = devices.find(self.facts, at, module)
+        if found is None:
+            raise RefusalError(at, "the device on which this trains can't be told; pass --device cuda")
+        return found
+
+    def _module(self, run: Run) -> str:
+        nodes = [n for s in run.statements for n in walk(s)]
+        if run.bind is not None:
+            nodes += list(ast.walk(run.bind.expression))
+        for node in nodes:
+            if isinstance(node, ast.Call) and (module := self.facts.module_of(node)) is not None and path_of(module):
+                return path_of(module)
+            if isinstance(node, ast.Call):
+                for argument in node.args:
+                    if isinstance(argument, (ast.Name, ast.Attribute)) and self.facts.is_module(argument):
+                        return path_of(argument)
+        return ""
+
+    def finish(self) -> tuple[Edit, ...]:
+        """All edits, the import of torch included."""
+        edits = list(self.editor.edits())
+        bindings = self.file.names.module.bindings.get("torch", [])
+        if not bindings:
+            first = next((node for node in self.file.tree.body if isinstance(node, (ast.Import, ast.ImportFrom))), None)
+            future = [n for n in self.file.tree.body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
+            place = Editor(self.file)
+            if future:
+                place.insert_after(future[-1], "import torch")
+            elif first is not None:
+                place.insert_before(first, "import torch")
+            else:
+                raise RefusalError(self.file.tree, "torch is not imported")
+            edits = [*place.edits(), *edits]
+        elif any(b.kind != "import" or b.target != "torch" for b in bindings):
+            raise RefusalError(bindings[0].node, "the name `torch` stands for something else")
+        for scope in self.file.names.scopes.values():
+            if scope is not self.file.names.module and "torch" in scope.bindings:
+                raise RefusalError(scope.node, "the name `torch` stands for something else in a function")
+        return tuple(edits)
+
+
+def region_header(device: devices.Device, options: Options, enabled: str) -> str:
+    """The `with` of a region; `enabled` is an expression, or empty where the region is always on."""
+    dtype = {"float16": "torch.float16", "bfloat16": "torch.bfloat16", "auto": "amp_dtype()"}[options.dtype]
+    switch = f", enabled={enabled}" if enabled else ""
+    return f"with torch.autocast(device_type={device.kind}, dtype={dtype}{switch}):"
+
+
+def _apply(text: str, edits: tuple[Edit, ...]) -> str:
+    composition = apply_fixes(text, [Fix("migrate", edits, Applicability.UNSAFE)])
+    if not composition.applied or not parses(composition.text):
+        raise RefusalError(ast.Module([], []), "the edits that are needed get in each other's way")
+    return composition.text
+
+
+def _with_checkpoints(file: SourceFile, text: str, options: Options) -> str:
+    """The scaler's state joins the checkpoint: the fix of AMP501 does that."""
+    if options.dtype == "bfloat16" or "state_dict" not in text:
+        return text
+    from amplint.check import fix_source
+
+    fixed = fix_source(
+        text, file.filename, file.settings._replace(select=("AMP501",), ignore=(), extend_select=()), unsafe=True
+    ).text
+    # A disabled scaler saves an empty state, which an enabled one does not take.
+    return re.sub(r"\bif (['\"][\w ]*scaler[\w ]*['\"]) in ([\w.]+):", r"if \2.get(\1):", fixed)
+
+
+def _objection(file: SourceFile, new: str) -> str:
+    """What the rules have against the new text that they did not have against the old one."""
+    from amplint.check import check_source
+
+    settings = file.settings._replace(
+        select=("DEFAULT",), ignore=(), extend_select=(), extend_ignore=(), per_file_ignores=()
+    )
+    before = {(d.code, d.message) for d in check_source(file.text, file.filename, settings)}
+    for found in check_source(new, file.filename, settings):
+        if (found.code, found.message) not in before:
+            return f"the result would have a fault, {found.code} {found.name}: {found.message}"
+    return ""
+
+
+def _edits(old: str, new: str) -> tuple[Edit, ...]:
+    """The change from one text to another in whole lines, as byte spans of the old one."""
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    starts = [0]
+    for line in before:
+        starts.append(starts[-1] + len(line.encode("utf-8", "surrogatepass")))
+    found = []
+    for tag, i, j, k, m in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag != "equal":
+            found.append(Edit(Span(starts[i], starts[j]), "".join(after[k:m])))
+    return tuple(found)

@@ -1,0 +1,229 @@
+"""What must not happen in half precision: code that runs under the new regions is read for it, repaired or refused.
+
+Which operations autocast runs in float32 is that of CUDA (torch 2.13): `log`, `exp`, `pow`, `softmax` and sums are
+safe in themselves, but their inputs may have been rounded before.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from amplint.migrate.editor import Editor
+from amplint.migrate.facts import Facts
+from amplint.migrate.model import Options, RefusalError
+from amplint.migrate.probabilities import Probabilities
+from amplint.migrate.regions import Run
+from amplint.migrate.sinks import Sinks
+from amplint.migrate.tree import FUNCTIONS, walk
+from amplint.training import losses
+from amplint.values import Function, path_of
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_LARGEST = 65504.0
+"""The largest float16."""
+_SMALLEST = 6e-8
+"""The smallest positive float16 is about this."""
+_LOGS = frozenset(("log", "log2", "log10", "log1p", "log_"))
+_SAFE_LOG_ARGUMENTS = frozenset(("softmax", "exp", "sum", "norm", "logsumexp", "tensor", "cumsum", "cumprod"))
+_REJECTS_HALF = frozenset(
+    (
+        "index_add_", "index_copy_", "index_put_", "scatter_add_", "masked_scatter_", "put_", "inverse", "det",
+        "logdet",
+        "slogdet", "cholesky", "svd", "eig", "symeig", "qr", "pinverse", "matrix_exp", "lstsq", "solve", "fft", "rfft",
+        "irfft", "addmm_", "addbmm_", "baddbmm_", "addmv_", "lgamma", "digamma", "spmm",
+    )
+)  # fmt: skip
+_PRODUCTS = frozenset(("mm", "bmm", "matmul"))
+_TURNS = frozenset(("t", "transpose", "permute"))
+_MASKS = frozenset(("masked_fill", "masked_fill_"))
+
+
+class Numerics:
+    """Reads the code under the regions; edits are put into the editor, what can't be repaired raises `RefusalError`."""
+
+    def __init__(self, facts: Facts, sinks: Sinks, editor: Editor, options: Options) -> None:
+        self.facts = facts
+        self.file: SourceFile = facts.file
+        self.sinks = sinks
+        self.editor = editor
+        self.options = options
+        self.probabilities = Probabilities(facts, sinks, editor)
+
+    def check(self, runs: list[Run]) -> None:
+        """Read the statements of the runs, the functions they call and all modules of the file."""
+        functions = self._reached(runs)
+        nodes: list[ast.AST] = [node for run in runs for s in run.statements for node in walk(s)]
+        nodes += [node for run in runs if run.bind is not None for node in ast.walk(run.bind.expression)]
+        for function in functions:
+            nodes += ast.walk(function)
+        done: set[int] = set()
+        for node in nodes:
+            if id(node) not in done:
+                done.add(id(node))
+                self._node(node)
+
+    def _reached(self, runs: list[Run]) -> list[Function]:
+        found: dict[Function, None] = {}
+        for cls in self.facts.module_classes:
+            for member in cls.body:
+                if isinstance(member, FUNCTIONS):
+                    found[member] = None
+        pending: list[ast.AST] = [s for run in runs for s in run.statements]
+        pending += [run.bind.expression for run in runs if run.bind is not None]
+        pending += list(found)
+        while pending:
+            for node in ast.walk(pending.pop()):
+                if isinstance(node, ast.Call):
+                    for function in self.file.values.functions(node):
+                        if function not in found and function not in self.facts.trainers:
+                            found[function] = None
+                            pending.append(function)
+        return list(found)
+
+    # -- one node -----------------------------------------------------------------------------------------------------
+
+    def _node(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Call):
+            self._call(node)
+        elif isinstance(node, (ast.BinOp, ast.AugAssign)):
+            self._arithmetic(node)
+        elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets):
+            self._constant(node.value, node, "is written into a tensor")
+
+    def _call(self, call: ast.Call) -> None:
+        name = self._name(call)
+        if "binary_cross_entropy" in losses(self.file, call):
+            self.probabilities.repair(call)
+        elif name in _LOGS and self._is_tensor_call(call):
+            self._log(call)
+        elif name in _MASKS and self._float16:
+            self._mask(call)
+        elif name in _REJECTS_HALF and self._is_tensor_call(call):
+            raise RefusalError(call, f"`{name}` does not take half precision on CUDA")
+        elif name in ("clamp", "clamp_", "clip", "fill_", "full", "full_like", "where", "maximum") and self._float16:
+            for argument in [*call.args, *(k.value for k in call.keywords)]:
+                self._constant(argument, call, f"is given to `{name}`")
+        elif name == "scatter_" and len(call.args) > 2 and not isinstance(call.args[2], ast.Constant):
+            raise RefusalError(call, "`scatter_` needs both tensors in one dtype")
+        elif self._float16 and (name in ("gram_matrix", "gram") or (name in _PRODUCTS and _is_gram(call))):
+            raise RefusalError(call, "Gram matrices of images exceed the range of float16; use --dtype bfloat16")
+
+    @property
+    def _float16(self) -> bool:
+        return self.options.dtype != "bfloat16"
+
+    def _name(self, call: ast.Call) -> str:
+        names = self.file.resolve(call.func)
+        return (names[0] if names else path_of(call.func) or getattr(call.func, "attr", "")).rsplit(".", 1)[-1]
+
+    def _is_tensor_call(self, call: ast.Call) -> bool:
+        """Whether a call is torch's, or a method of something that is no module of Python's or numpy's."""
+        names = self.file.resolve(call.func)
+        if names:
+            return names[0].startswith("torch")
+        if isinstance(call.func, ast.Name):
+            return False
+        return isinstance(call.func, ast.Attribute) and path_of(call.func.value) not in (
+            "math", "np", "numpy", "self", "logger", "logging", "writer", "wandb", "self.logger", "self.writer",
+        )  # fmt: skip
+
+    def _log(self, call: ast.Call) -> None:
+        """A logarithm by hand: what it is taken of must have been computed in float32."""
+        names = self.file.resolve(call.func)
+        if names:
+            argument = call.args[0] if call.args else None
+        else:
+            argument = call.func.value if isinstance(call.func, ast.Attribute) else None
+            if call.args or (isinstance(argument, ast.Name) and argument.id[:1].isupper()):
+                return
+        if argument is not None and not self._is_safe_log(argument, 0):
+            raise RefusalError(
+                call, "a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1"
+            )
+
+    def _is_safe_log(self, node: ast.expr, depth: int) -> bool:
+        if isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, ast.Call):
+            name = self._name(node)
+            if name in _SAFE_LOG_ARGUMENTS:
+                return True
+            if name in ("squeeze", "view", "gather", "float", "unsqueeze", "mean") and isinstance(
+                node.func, ast.Attribute
+            ):
+                return self._is_safe_log(node.func.value, depth)
+            return not any(isinstance(n, (ast.Name, ast.Attribute)) for a in node.args for n in ast.walk(a)) and bool(
+                self.file.resolve(node.func)
+            )
+        if isinstance(node, ast.Subscript):
+            return self._is_safe_log(node.value, depth)
+        if isinstance(node, ast.Name) and depth < 4:
+            values = self.file.values.of(node)
+            return all(isinstance(v, ast.expr) and v is not node and self._is_safe_log(v, depth + 1) for v in values)
+        return False
+
+    def _mask(self, call: ast.Call) -> None:
+        """`x.masked_fill(mask, -1e9)` becomes `x.float().masked_fill(mask, -1e9)`."""
+        value = next((k.value for k in call.keywords if k.arg == "value"), call.args[-1] if call.args else None)
+        if value is None or not _beyond(value):
+            return
+        if (
+            self._name(call) != "masked_fill"
+            or self.file.resolve(call.func)
+            or not isinstance(call.func, ast.Attribute)
+        ):
+            raise RefusalError(call, "the constant of this mask exceeds the range of float16; use --dtype bfloat16")
+        self.editor.insert(self.file.span(call.func.value).end, ".float()")
+
+    def _arithmetic(self, node: ast.BinOp | ast.AugAssign) -> None:
+        if not self._float16:
+            return
+        operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.value]
+        if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+            for operand in operands:
+                other = [o for o in operands if o is not operand]
+                if not any(isinstance(o, ast.Constant) for o in other):
+                    self._constant(operand, node, "stands in arithmetic with tensors")
+
+    def _constant(self, value: ast.expr, place: ast.AST, what: str) -> None:
+        if not self._float16 or not isinstance(value, (ast.Constant, ast.UnaryOp)):
+            return
+        if _beyond(value):
+            raise RefusalError(place, f"a constant beyond the range of float16 {what}; use --dtype bfloat16")
+        number = _number(value)
+        if number is not None and 0 < abs(number) < _SMALLEST:
+            raise RefusalError(place, f"a constant that float16 rounds to zero {what}; use --dtype bfloat16")
+
+
+def _is_gram(call: ast.Call) -> bool:
+    """Whether a product is that of a matrix with itself, transposed: `x.mm(x.t())`."""
+    factors = list(call.args)
+    if len(factors) == 1 and isinstance(call.func, ast.Attribute):
+        factors.insert(0, call.func.value)
+    if len(factors) != 2:
+        return False
+    first, second = factors
+    turned = isinstance(second, ast.Call) and isinstance(second.func, ast.Attribute) and second.func.attr in _TURNS
+    if turned:
+        return ast.dump(second.func.value) == ast.dump(first)  # type: ignore[attr-defined]
+    return (
+        isinstance(second, ast.Attribute) and second.attr in ("T", "mT") and ast.dump(second.value) == ast.dump(first)
+    )
+
+
+def _number(node: ast.expr) -> float | None:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _number(node.operand)
+        return None if inner is None else -inner
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+        return float(node.value)
+    return None
+
+
+def _beyond(node: ast.expr) -> bool:
+    """Whether a literal is finite and beyond the range of float16."""
+    number = _number(node)
+    return number is not None and _LARGEST < abs(number) < float("inf")

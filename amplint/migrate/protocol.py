@@ -1,0 +1,409 @@
+"""Rewrites the gradient side of a loop: scaled backward, `unscale_` before gradients are used, step, one update."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from amplint.migrate.editor import Editor
+from amplint.migrate.facts import Facts
+from amplint.migrate.model import RefusalError
+from amplint.migrate.regions import Run
+from amplint.migrate.scaler import Scalers
+from amplint.migrate.sinks import Sinks
+from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, lift, loop_of, owner_of, statements_in, walk
+from amplint.model import Span
+from amplint.statements import siblings
+from amplint.values import Function, path_of
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+
+class Protocol:
+    """The steps of one file, planned and written to an editor; raises `RefusalError` where an order can't be proved."""
+
+    def __init__(self, facts: Facts, sinks: Sinks, scalers: Scalers, editor: Editor) -> None:
+        self.facts = facts
+        self.file: SourceFile = facts.file
+        self.sinks = sinks
+        self.scalers = scalers
+        self.editor = editor
+        self.steps_of: dict[Function | ast.Module, list[ast.Call]] = {}
+        for call in facts.steps:
+            self.steps_of.setdefault(owner_of(self.file, call), []).append(call)
+        self._backward_functions = facts.closure_of(facts.owners(list(facts.backwards)))
+
+    def write(self) -> None:
+        """Plan and write everything."""
+        for owner, steps in self.steps_of.items():
+            self._steps(owner, steps)
+        for call in self.facts.backwards:
+            self._backward(call)
+        self._check_gradient_uses()
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def _steps(self, owner: Function | ast.Module, steps: list[ast.Call]) -> None:
+        for step in steps:
+            self._check_step(owner, step)
+        groups: dict[ast.stmt | None, list[ast.Call]] = {}
+        for step in steps:
+            groups.setdefault(self._loop_of_iteration(step), []).append(step)
+        for loop, group in groups.items():
+            scaler = self.scalers.text_for([s.func.value for s in group], self.file.statement(group[0]))  # type: ignore[attr-defined]
+            bodies = [loop.body] if isinstance(loop, LOOPS) else blocks(owner)  # type: ignore[attr-defined]
+            written = 0
+            for body in bodies:
+                members = [s for s in group if lift(self.file, self.file.statement(s), body) is not None]
+                if members:
+                    self._updates(body, members, scaler)
+                    written += len(members)
+            if written != len(group):
+                raise RefusalError(group[0], "the step stands in the else of a loop")
+            for step in group:
+                receiver = step.func.value  # type: ignore[attr-defined]
+                self.editor.replace(step, f"{scaler}.step({self.file.segment(receiver)})")
+
+    def _check_step(self, owner: Function | ast.Module, step: ast.Call) -> None:
+        statement = self.file.statement(step)
+        if step.args or step.keywords:
+            raise RefusalError(
+                step,
+                "the optimizer gets a closure, which may run the model more than once; GradScaler can't follow that",
+            )
+        if not isinstance(statement, ast.Expr):
+            raise RefusalError(step, "what `step()` returns is used, and a scaler's step returns nothing")
+        if not self._has_backward_before(owner, statement):
+            self._check_callers(owner, step)
+        self._unscale(step, statement)
+
+    def _loop_of_iteration(self, step: ast.Call) -> ast.stmt | None:
+        """The loop whose round is one iteration of training: one over optimizers is not, nor are other loops that
+        only step."""
+        statement = self.file.statement(step)
+        for loop in (s for s in chain(self.file, statement)[1:] if isinstance(s, LOOPS)):
+            if any(self._is_sink(s) for s in statements_in(loop)):
+                return loop
+            if not self._is_over_optimizers(loop, step):
+                raise RefusalError(
+                    step, "the optimizer is stepped in a loop of its own, so that one update has no place"
+                )
+        return None
+
+    def _is_over_optimizers(self, loop: ast.stmt, step: ast.Call) -> bool:
+        root = step.func.value  # type: ignore[attr-defined]
+        while isinstance(root, (ast.Attribute, ast.Subscript)):
+            root = root.value if not isinstance(root, ast.Subscript) else root.slice
+        names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)} if isinstance(loop, ast.For) else set()
+        return any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(root))
+
+    def _is_sink(self, statement: ast.stmt) -> bool:
+        """Whether a statement itself, not what its blocks hold, goes backward."""
+        if blocks(statement):
+            return False
+        return any(self._goes_backward(node) for node in walk(statement))
+
+    def _goes_backward(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        return node in self.facts.backwards or any(
+            f in self._backward_functions for f in self.file.values.functions(node)
+        )
+
+    def _surely_backward(self, statement: ast.stmt) -> bool:
+        """Whether a statement goes backward whenever it runs; a loop is taken to run at least once."""
+        if isinstance(statement, ast.If):
+            return bool(statement.orelse) and all(any(self._surely_backward(s) for s in b) for b in blocks(statement))
+        if isinstance(statement, (ast.With, ast.AsyncWith, *LOOPS)):
+            return any(self._surely_backward(s) for s in statement.body)
+        if isinstance(statement, ast.Try):
+            return any(self._surely_backward(s) for s in statement.body)
+        return self._is_sink(statement)
+
+    def _has_backward_before(self, owner: Function | ast.Module, statement: ast.stmt) -> bool:
+        """Whether every way to a step passes a backward in the same iteration, and gradients are not reset between."""
+        loop = self._training_loop(statement)
+        for current in chain(self.file, statement):
+            if current is loop:
+                break
+            block = siblings(self.file, current)
+            for earlier in reversed(block[: block.index(current)]):
+                if self._surely_backward(earlier):
+                    return True
+                if any(self._resets(node, statement) for node in walk(earlier)):
+                    return False
+        return False
+
+    def _training_loop(self, statement: ast.stmt) -> ast.stmt | None:
+        loop = loop_of(self.file, statement)
+        while loop is not None and not any(self._is_sink(s) for s in statements_in(loop)):
+            loop = loop_of(self.file, loop)
+        return loop
+
+    def _resets(self, node: ast.AST, step: ast.stmt) -> bool:
+        if not isinstance(node, ast.Attribute) or node.attr != "zero_grad":
+            return False
+        stepped = {path_of(n.value) for n in ast.walk(step) if isinstance(n, ast.Attribute) and n.attr == "step"}
+        return path_of(node.value) in stepped or self.facts.is_module(node.value)
+
+    def _check_callers(self, owner: Function | ast.Module, step: ast.Call) -> None:
+        """A helper that only steps must be called after a backward wherever it is called."""
+        calls = self.file.values.calls(owner) if isinstance(owner, FUNCTIONS) else ()
+        if not calls or owner in self._backward_functions:
+            raise RefusalError(step, "no backward() comes before this step on every path of an iteration")
+        for call in calls:
+            if not self._has_backward_before(owner_of(self.file, call), self.file.statement(call)):
+                raise RefusalError(
+                    call, "the optimizer is stepped here and no backward() comes before it on every path"
+                )
+
+    # -- updates ------------------------------------------------------------------------------------------------------
+
+    def _updates(self, block: list[ast.stmt], steps: list[ast.Call], scaler: str) -> None:
+        """Put one update behind the last step of a block, or one into each branch where no step is sure to run."""
+        items: dict[int, list[ast.Call]] = {}
+        for step in steps:
+            member = lift(self.file, self.file.statement(step), block)
+            assert member is not None
+            items.setdefault(block.index(member), []).append(step)
+        sure = [i for i in items if self._surely_steps(block[i], items[i])]
+        optimizers = [self._identity(step) for group in items.values() for step in group]
+        repeated = len(set(optimizers)) < len(optimizers) and len(items) > 1
+        if len(items) == 1:
+            ((index, group),) = items.items()
+            self._update_in(block[index], group, scaler)
+        elif sure and not repeated:
+            self._check_way(block, min(items), max(items))
+            self.editor.insert_after(block[max(items)], f"{scaler}.update()")
+        else:
+            previous = -1
+            for index, group in sorted(items.items()):
+                if not any(self._surely_backward(s) for s in block[previous + 1 : index]) and not self._own(
+                    block[index]
+                ):
+                    raise RefusalError(group[0], "several steps share a backward, and which of them run can't be told")
+                self._update_in(block[index], group, scaler)
+                previous = index
+
+    def _update_in(self, member: ast.stmt, group: list[ast.Call], scaler: str) -> None:
+        if isinstance(member, ast.Expr) or (self._surely_steps(member, group) and isinstance(member, LOOPS)):
+            self.editor.insert_after(member, f"{scaler}.update()")
+            return
+        for block in blocks(member):
+            inside = [s for s in group if lift(self.file, self.file.statement(s), block) is not None]
+            if inside:
+                self._updates(block, inside, scaler)
+
+    def _own(self, member: ast.stmt) -> bool:
+        """Whether every step inside a compound statement has its backward inside too."""
+        return bool(blocks(member)) and any(self._is_sink(s) for s in statements_in(member))
+
+    def _surely_steps(self, member: ast.stmt, group: list[ast.Call]) -> bool:
+        """Whether a step runs whenever a statement does: it is the statement, or a loop over optimizers."""
+        if isinstance(member, ast.Expr):
+            return True
+        if isinstance(member, (ast.With, ast.AsyncWith)):
+            return any(self._surely_steps(s, group) for s in member.body if any(n in group for n in walk(s)))
+        return isinstance(member, ast.For) and all(self._is_over_optimizers(member, step) for step in group)
+
+    def _identity(self, step: ast.Call) -> str:
+        return ast.dump(step.func.value)  # type: ignore[attr-defined]
+
+    def _check_way(self, block: list[ast.stmt], first: int, last: int) -> None:
+        """Between the first step and the update nothing may leave the iteration."""
+        for statement in block[first : last + 1]:
+            for node in walk(statement):
+                if isinstance(node, (ast.Continue, ast.Break, ast.Return)) and not _inside_own_loop(statement, node):
+                    raise RefusalError(
+                        node, "the iteration can end here between two steps, before the scaler is updated"
+                    )
+
+    # -- gradients ----------------------------------------------------------------------------------------------------
+
+    def _unscale(self, step: ast.Call, statement: ast.stmt) -> None:
+        """Unscale the optimizer's gradients before the first use of gradients that leads to a step."""
+        block, at = self._unscale_block(statement)
+        used = self._uses_before(block, at)
+        if used is None:
+            return
+        optimizer = step.func.value  # type: ignore[attr-defined]
+        members = block[block.index(used) : block.index(at)]
+        if any(self._surely_backward(s) or any(self._goes_backward(n) for n in walk(s)) for s in members):
+            raise RefusalError(
+                used, "gradients are used before the last backward of the iteration, where they are still scaled"
+            )
+        for member in members:
+            for node in walk(member):
+                if isinstance(node, (ast.Continue, ast.Break, ast.Return, ast.Raise)) and not _inside_own_loop(
+                    member, node
+                ):
+                    raise RefusalError(node, "the iteration can end here between unscaling and the step")
+                if isinstance(node, ast.Call) and _raises_on_overflow(node):
+                    raise RefusalError(
+                        node, "infinite gradients raise here, and a scaler meets them as a matter of course"
+                    )
+        if not self._concerns(members, step):
+            return
+        scaler = self.scalers.text_for([optimizer], statement)
+        receiver = self.file.segment(optimizer)
+        if self.facts.iterated(optimizer) is not None and at is not statement:
+            target = self.file.segment(at.target) if isinstance(at, ast.For) else ""
+            source = self.file.segment(at.iter) if isinstance(at, ast.For) else ""
+            unit = self.editor.unit()
+            self.editor.insert_before(used, f"for {target} in {source}:\n{unit}{scaler}.unscale_({receiver})")
+        else:
+            self.editor.insert_before(used, f"{scaler}.unscale_({receiver})")
+
+    def _unscale_block(self, statement: ast.stmt) -> tuple[list[ast.stmt], ast.stmt]:
+        """The block in which gradients are used before a step, and the step's place in it."""
+        current = statement
+        for outer in chain(self.file, statement)[1:]:
+            if isinstance(outer, ast.For) and not any(self._is_sink(s) for s in statements_in(outer)):
+                current = outer
+            else:
+                break
+        return siblings(self.file, current), current
+
+    def _uses_before(self, block: list[ast.stmt], at: ast.stmt) -> ast.stmt | None:
+        """The first statement of the block, behind the last backward before the step, that uses gradients."""
+        start = 0
+        for index, member in enumerate(block[: block.index(at)]):
+            if any(self._goes_backward(node) for node in walk(member)):
+                start = index + (0 if any(self.facts.uses_gradient(n) for n in walk(member)) else 1)
+        members = block[start : block.index(at)]
+        return next((m for m in members if any(self.facts.uses_gradient(n) for n in walk(m))), None)
+
+    def _concerns(self, members: list[ast.stmt], step: ast.Call) -> bool:
+        """Whether gradients that are used belong to the step's optimizer: all do where there is one."""
+        owner = owner_of(self.file, step)
+        others = {self._identity(other) for other in self.steps_of[owner]}
+        if len(others) == 1:
+            return True
+        mine = self._modules_of(step)
+        used = {
+            path_of(node.value)
+            for member in members
+            for node in walk(member)
+            if isinstance(node, ast.Attribute)
+            and node.attr in ("parameters", "named_parameters")
+            and path_of(node.value)
+        }
+        known = set().union(*(self._modules_of(other) for other in self.steps_of[owner]))
+        if not mine or not used or not used <= known:
+            raise RefusalError(step, "which optimizer the clipped gradients belong to can't be told")
+        return bool(used & mine)
+
+    def _modules_of(self, step: ast.Call) -> set[str]:
+        found: set[str] = set()
+        for value in self.file.values.of(step.func.value):  # type: ignore[attr-defined]
+            if isinstance(value, ast.Call):
+                found |= {
+                    path_of(node.value)
+                    for node in ast.walk(value)
+                    if isinstance(node, ast.Attribute) and node.attr == "parameters" and path_of(node.value)
+                }
+        return found
+
+    def _check_gradient_uses(self) -> None:
+        """Every use of gradients must be one that was unscaled: behind the backward, in a block that leads to a step."""
+        for owner in (self.file.tree, *self.facts.functions):
+            if owner in self.facts.gradient_readers:
+                if isinstance(owner, FUNCTIONS) and not self.file.values.calls(owner):
+                    raise RefusalError(owner, f"`{owner.name}` uses gradients, and where it is called can't be seen")
+                continue
+            for statement in statements_in(owner):
+                if blocks(statement) or not any(self.facts.uses_gradient(n) for n in walk(statement)):
+                    continue
+                if not self._is_covered(owner, statement):
+                    raise RefusalError(statement, "gradients are used here where they may still be scaled")
+
+    def _is_covered(self, owner: ast.AST, statement: ast.stmt) -> bool:
+        for step in self.steps_of.get(owner, ()):  # type: ignore[call-overload]
+            block, at = self._unscale_block(self.file.statement(step))
+            member = lift(self.file, statement, block)
+            used = self._uses_before(block, at)
+            if member is not None and used is not None and block.index(used) <= block.index(member) < block.index(at):
+                return True
+        return False
+
+    # -- backward -----------------------------------------------------------------------------------------------------
+
+    def _backward(self, call: ast.Call) -> None:
+        statement = self.file.statement(call)
+        if call.args or any(keyword.arg not in ("retain_graph",) for keyword in call.keywords):
+            raise RefusalError(
+                call, "backward() gets a gradient or makes a graph of its own, which scaling would change"
+            )
+        if not isinstance(statement, ast.Expr) or statement.value is not call:
+            raise RefusalError(call, "backward() is part of another expression")
+        optimizers = self._optimizers_for(call)
+        if not optimizers:
+            raise RefusalError(call, "no optimizer steps on these gradients in view, so nothing can unscale them")
+        scaler = self._scaler_at(call, optimizers)
+        receiver = call.func.value  # type: ignore[attr-defined]
+        span = self.file.span(receiver)
+        bound = next((s for s in self.sinks.all if s.call is call and s.direct), None)
+        name = self.bound.get(call, "") if bound is not None else ""
+        if name:
+            end = self.file.span(call.func).end
+            self.editor.replace(Span(self.file.span(call).start, end), f"{scaler}.scale({name}).backward")
+        else:
+            self.editor.insert(span.start, f"{scaler}.scale(")
+            self.editor.insert(span.end, ")")
+
+    bound: dict[ast.Call, str]
+
+    def steps_for(self, run: Run) -> list[ast.expr]:
+        """The optimizers that step on the graph that a region makes."""
+        steps = self._steps_near(owner_of(self.file, run.first))
+        if not steps:
+            raise RefusalError(run.first, "the optimizer that trains on this forward is not in view")
+        return [step.func.value for step in steps]  # type: ignore[attr-defined]
+
+    def _optimizers_for(self, call: ast.Call) -> list[ast.Call]:
+        """The steps that the gradients of a backward go to."""
+        return self._steps_near(owner_of(self.file, call))
+
+    def _steps_near(self, owner: Function | ast.Module) -> list[ast.Call]:
+        """The steps of a function, or of those that it calls or that call it."""
+        seen: set[ast.AST] = set()
+        pending: list[Function | ast.Module] = [owner]
+        while pending:
+            current = pending.pop(0)
+            if current in seen:
+                continue
+            seen.add(current)
+            if current in self.steps_of:
+                return self.steps_of[current]
+            for node in walk(current):
+                for function in self.file.values.functions(node) if isinstance(node, ast.Call) else ():
+                    if function in self.steps_of and function not in self._backward_functions:
+                        return self.steps_of[function]
+            if isinstance(current, FUNCTIONS):
+                pending += [owner_of(self.file, site) for site in self.file.values.calls(current)]
+        return []
+
+    def _scaler_at(self, call: ast.Call, steps: list[ast.Call]) -> str:
+        """The scaler at a backward; where the step is in another function, both must reach it by the same way."""
+        owner = owner_of(self.file, call)
+        statement = self.file.statement(call)
+        if owner is owner_of(self.file, steps[0]):
+            return self.scalers.text_for([s.func.value for s in steps], statement)  # type: ignore[attr-defined]
+        optimizers = [s.func.value for s in steps]  # type: ignore[attr-defined]
+        if all(path_of(o).startswith("self.") for o in optimizers) and self.file.values.enclosing_class(call) is (
+            self.file.values.enclosing_class(steps[0])
+        ):
+            return self.scalers.text_for(optimizers, statement)
+        return self.scalers.text_for(optimizers, statement)
+
+
+def _inside_own_loop(statement: ast.stmt, node: ast.AST) -> bool:
+    """Whether a `break` or `continue` belongs to a loop inside the statement."""
+    if isinstance(node, (ast.Return, ast.Raise)):
+        return False
+    return any(isinstance(s, LOOPS) and any(n is node for n in walk(s)) for s in [statement, *statements_in(statement)])
+
+
+def _raises_on_overflow(call: ast.Call) -> bool:
+    return bool(any(keyword.arg == "error_if_nonfinite" for keyword in call.keywords))

@@ -1,0 +1,164 @@
+"""The runs of statements that go under autocast: between two barriers, from the first node of a graph to the last."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplint.migrate.facts import Facts
+from amplint.migrate.model import RefusalError
+from amplint.migrate.sinks import Sink, Sinks
+from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, header, walk
+from amplint.values import Function, path_of
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_CHANGES_WEIGHTS = frozenset(("load_state_dict", "copy_", "clamp_", "lerp_", "swap_parameters_with_swa"))
+
+
+class Run(NamedTuple):
+    """Statements of one block that go under autocast; `bind` is a sink whose loss is computed at the end of the run.
+
+    Without statements of its own, `first` and `last` are the statement of the sink.
+    """
+
+    first: ast.stmt
+    last: ast.stmt
+    statements: tuple[ast.stmt, ...]
+    bind: Sink | None = None
+
+
+class Runs:
+    """Finds the runs of one function or of the module."""
+
+    def __init__(self, facts: Facts, sinks: Sinks, owner: Function | ast.Module) -> None:
+        self.facts = facts
+        self.file: SourceFile = facts.file
+        self.graph = sinks.graph(owner)
+        self.nodes = sinks.nodes.get(owner, set())
+        self.binds = {
+            sink.statement: sink
+            for sink in sinks.all
+            if sink.owner is owner and not _is_plain(sink.expression) and self.graph.is_graph(sink.expression)
+        }
+        self.found: list[Run] = []
+        for block in blocks(owner):
+            self._block(block)
+
+    def _block(self, block: list[ast.stmt]) -> None:
+        run: list[ast.stmt] = []
+        for statement in block:
+            if isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+                self._flush(run, None)
+                continue
+            if not self.is_barrier(statement):
+                run.append(statement)
+                continue
+            self._flush(run, self.binds.get(statement))
+            if blocks(statement):
+                if any(node in self.nodes for node in (statement,)) and not isinstance(statement, (*LOOPS, ast.With)):
+                    if any(isinstance(n, ast.Call) and self.graph.is_source(n) for n in header(statement)):
+                        raise RefusalError(
+                            statement, "a model is run in the condition of a statement that goes backward"
+                        )
+                for inner in blocks(statement):
+                    self._block(inner)
+        self._flush(run, None)
+
+    def _flush(self, run: list[ast.stmt], bind: Sink | None) -> None:
+        statements = list(run)
+        run.clear()
+        indices = [i for i, statement in enumerate(statements) if self._holds_node(statement)]
+        if bind is not None:
+            first = statements[indices[0]] if indices else bind.statement
+            chosen = tuple(statements[indices[0] :]) if indices else ()
+            self._add(Run(first, bind.statement, chosen, bind))
+        elif indices:
+            chosen = tuple(statements[indices[0] : indices[-1] + 1])
+            self._add(Run(chosen[0], chosen[-1], chosen))
+
+    def _add(self, run: Run) -> None:
+        for statement in run.statements:
+            for node in walk(statement):
+                if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):
+                    raise RefusalError(node, "the forward holds a yield or await, which autocast must not be around")
+        for part in self._apart(run):
+            self.found.append(part)
+
+    def _apart(self, run: Run) -> list[Run]:
+        """Split a run where a `no_grad` forward stands between others on the same model (its weights get cached)."""
+        parts: list[list[ast.stmt]] = [[]]
+        for statement in run.statements:
+            if self._runs_without_grad(statement) and len(run.statements) > 1:
+                parts += [[statement], []]
+            else:
+                parts[-1].append(statement)
+        if len(parts) == 1:
+            return [run]
+        found = []
+        kept = [part for part in parts if part and any(self._needs_region(s) for s in part)]
+        for part in kept:
+            needed = [i for i, s in enumerate(part) if self._needs_region(s)]
+            chosen = tuple(part[needed[0] : needed[-1] + 1])
+            found.append(Run(chosen[0], chosen[-1], chosen))
+        if run.bind is not None:
+            if (
+                found
+                and found[-1].statements[-1] is run.statements[-1]
+                and not self._runs_without_grad(run.statements[-1])
+            ):
+                last = found.pop()
+                found.append(Run(last.first, run.bind.statement, last.statements, run.bind))
+            else:
+                found.append(Run(run.bind.statement, run.bind.statement, (), run.bind))
+        return found
+
+    def _needs_region(self, statement: ast.stmt) -> bool:
+        return self._holds_node(statement) or self._runs_without_grad(statement)
+
+    def _runs_without_grad(self, statement: ast.stmt) -> bool:
+        """Whether a statement is a `no_grad` block that runs a model."""
+        if not isinstance(statement, ast.With):
+            return False
+        if not any(self.file.regions.is_no_grad(item.context_expr) for item in statement.items):
+            return False
+        return any(isinstance(n, ast.Call) and self.facts.module_of(n) is not None for n in walk(statement))
+
+    def _holds_node(self, statement: ast.stmt) -> bool:
+        stack: list[ast.stmt] = [statement]
+        while stack:
+            current = stack.pop()
+            if current in self.nodes:
+                return True
+            if not isinstance(current, (*FUNCTIONS, ast.ClassDef)):
+                stack += [member for block in blocks(current) for member in block]
+        return False
+
+    def is_barrier(self, statement: ast.stmt) -> bool:
+        """Whether a statement must not run under autocast, or ends what one region may hold."""
+        for node in walk(statement):
+            if self.facts.trains(node) or self.facts.reads_gradient(node):
+                return True
+            if isinstance(node, ast.Call):
+                if isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES_WEIGHTS:
+                    return True
+                for function in self.file.values.functions(node):
+                    if function in self.facts.gradient_readers or _changes_weights(function):
+                        return True
+        return False
+
+
+def _changes_weights(function: Function) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and (node.attr == "load_state_dict" or (node.attr == "copy_" and "data" in ast.unparse(node.value)))
+        for node in walk(function)
+    )
+
+
+def _is_plain(node: ast.expr) -> bool:
+    """Whether a loss has a name of its own already."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return bool(path_of(node))

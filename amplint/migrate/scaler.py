@@ -1,0 +1,276 @@
+"""Where the scaler is made, and how it comes to where it is used."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from amplint.migrate import device as devices
+from amplint.migrate.editor import Editor
+from amplint.migrate.facts import Facts
+from amplint.migrate.model import Options, RefusalError
+from amplint.migrate.tree import FUNCTIONS, base_path, common_block, lift, loops_of, position, walk
+from amplint.statements import siblings
+from amplint.values import Function, path_of
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_DEVICE_SCALER_SINCE = (2, 3)
+"""The first torch with `torch.amp.GradScaler(device)`."""
+
+_NAMES = ("scaler", "grad_scaler", "amp_scaler", "loss_scaler")
+
+
+class Scalers:
+    """Makes a scaler for each place where optimizers are made, and brings it to the functions that use it."""
+
+    def __init__(self, facts: Facts, editor: Editor, options: Options) -> None:
+        self.facts = facts
+        self.file: SourceFile = facts.file
+        self.editor = editor
+        self.options = options
+        self.name = free_name(self.file, _NAMES)
+        self.dtype_name = ""
+        self._made: dict[ast.AST, set[ast.stmt]] = {}
+        self._texts: dict[tuple[ast.AST, str], str] = {}
+        self._threaded: dict[Function, str] = {}
+        self._sites: dict[ast.AST, ast.stmt] = {}
+        self.always_on: dict[ast.AST, bool] = {}
+
+    def text_for(self, optimizers: list[ast.expr], at: ast.stmt) -> str:
+        """The scaler as it is written at a statement that uses these optimizers; raises `RefusalError`."""
+        found = {self._reach(optimizer, at, 0) for optimizer in optimizers}
+        if len(found) != 1:
+            raise RefusalError(at, "its optimizers are made in different places, so no single scaler can serve them")
+        return found.pop()
+
+    # -- reaching -----------------------------------------------------------------------------------------------------
+
+    def _reach(self, optimizer: ast.expr, at: ast.stmt, depth: int) -> str:
+        """Make sure that the scaler of an optimizer can be used at a statement; returns how it is written there."""
+        if depth > 5:
+            raise RefusalError(at, "the optimizer comes through too many calls")
+        iterated = self.facts.iterated(optimizer)
+        if iterated is not None:
+            if isinstance(iterated, (ast.List, ast.Tuple)):
+                return self.text_for(list(iterated.elts), at)
+            optimizer = iterated
+            if isinstance(optimizer, ast.Call) and path_of(optimizer.func) in ("zip", "enumerate") and optimizer.args:
+                candidates = [a for a in optimizer.args if self.facts.is_optimizer(a)]
+                optimizer = candidates[0] if candidates else optimizer
+        path = base_path(optimizer)
+        root = path.split(".", 1)[0]
+        if not path:
+            raise RefusalError(at, "the optimizer is no name or attribute")
+        if root == "self":
+            return self._attribute(path, at)
+        bindings = devices.lookup(self.file, root, at)
+        if not bindings:
+            raise RefusalError(at, f"where `{root}` is made can't be seen")
+        kinds = {binding.kind for binding in bindings}
+        if kinds == {"param"}:
+            return self._parameter(bindings[0].node, optimizer, path, at, depth)
+        if not kinds <= {"assign"}:
+            raise RefusalError(at, f"where the optimizer `{path}` is made can't be told")
+        makers = [binding.node for binding in bindings]
+        owner = self.file.values.enclosing_function(makers[0]) or self.file.tree
+        if any((self.file.values.enclosing_function(maker) or self.file.tree) is not owner for maker in makers):
+            raise RefusalError(at, f"the optimizer `{path}` is made in several functions")
+        self._place(owner, makers, self.name, at)
+        return self.name
+
+    def _attribute(self, path: str, at: ast.stmt) -> str:
+        cls = self.file.values.enclosing_class(at)
+        attribute = path.split(".")[1] if "." in path else ""
+        if cls is None or not attribute:
+            raise RefusalError(at, f"where `{path}` is made can't be told")
+        makers: list[ast.stmt] = []
+        for entry in self.file.values.lineage(cls):
+            for use in self.file.names.attributes.get(attribute, ()):
+                if isinstance(use.ctx, ast.Store) and path_of(use.value) == "self":
+                    if self.file.values.enclosing_class(use) is entry:
+                        makers.append(self.file.statement(use))
+        makers = [m for m in makers if not _assigns_none(m)]
+        owners = {self.file.values.enclosing_function(maker) for maker in makers}
+        if len(owners) != 1 or None in owners:
+            raise RefusalError(at, f"`{path}` is made in no method of this file, or in several")
+        owner = owners.pop()
+        assert owner is not None
+        if self.facts.is_module_class(cls) and owner.name != "__init__":
+            raise RefusalError(at, "the optimizer belongs to a module and is made outside its `__init__`")
+        text = f"self.{self.name}"
+        self._place(owner, makers, text, at)
+        return text
+
+    def _parameter(self, arg: ast.AST, optimizer: ast.expr, path: str, at: ast.stmt, depth: int) -> str:
+        """The scaler becomes a parameter behind the optimizer, in the function and in all its calls."""
+        assert isinstance(arg, ast.arg)
+        function = self.file.values.enclosing_function(at)
+        arguments = self.file.parent(arg)
+        owner = self.file.parent(arguments) if arguments is not None else None
+        if function is None or owner is not function or not isinstance(owner, FUNCTIONS):
+            raise RefusalError(at, "the optimizer is a parameter of another function around this one")
+        if function in self._threaded:
+            return self._threaded[function]
+        if arg is function.args.vararg or arg is function.args.kwarg:
+            raise RefusalError(at, f"the optimizer comes as `*{arg.arg}`")
+        calls = self.file.values.calls(function)
+        self._check_uses(function, calls, at)
+        self._threaded[function] = self.name
+        for call in calls:
+            given = self.file.values.argument(call, function, arg.arg)
+            if (
+                given is None
+                or any(isinstance(a, ast.Starred) for a in call.args)
+                or any(k.arg is None for k in call.keywords)
+            ):
+                raise RefusalError(call, f"the optimizer that `{function.name}` gets here can't be told")
+            text = self._reach(given, self.file.statement(call), depth + 1)
+            if any(keyword.value is given for keyword in call.keywords):
+                self.editor.insert(self._end(given), f", {self.name}={text}")
+            else:
+                self.editor.insert(self._end(given), f", {text}")
+        self._declare(function, arg, at)
+        return self.name
+
+    def _check_uses(self, function: Function, calls: tuple[ast.Call, ...], at: ast.stmt) -> None:
+        """All uses of the function must be the calls that are known, for each of them must pass the scaler."""
+        name = function.name
+        uses: list[ast.expr] = [*self.file.names.loads.get(name, ())]
+        uses += self.file.names.attributes.get(name, ())
+        called = {call.func for call in calls}
+        if not calls:
+            raise RefusalError(at, f"the optimizer comes as a parameter of `{name}`, which this file does not call")
+        others = [use for use in uses if use not in called and not self._is_other(use, function)]
+        if others:
+            raise RefusalError(
+                others[0], f"`{name}` is used otherwise than by a plain call, so its parameters can't change"
+            )
+
+    def _is_other(self, use: ast.expr, function: Function) -> bool:
+        """Whether a use of the function's name surely means something else, such as `model.train`."""
+        if isinstance(use, ast.Attribute):
+            return not isinstance(self.file.parent(function), ast.ClassDef) or path_of(use.value) != "self"
+        if isinstance(self.file.parent(function), ast.ClassDef):
+            return True
+        return all(binding.node is not function for binding in self.file.names.lookup(use))  # type: ignore[arg-type]
+
+    def _declare(self, function: Function, arg: ast.arg, at: ast.stmt) -> None:
+        arguments = function.args
+        end = self.file.span(arg).end
+        positional = [*arguments.posonlyargs, *arguments.args]
+        if arg in positional:
+            index = positional.index(arg) - (len(positional) - len(arguments.defaults))
+            if index >= 0:
+                raise RefusalError(at, f"the parameter `{arg.arg}` has a default, so a scaler can't follow it")
+        elif arg in arguments.kwonlyargs and arguments.kw_defaults[arguments.kwonlyargs.index(arg)] is not None:
+            raise RefusalError(at, f"the parameter `{arg.arg}` has a default, so a scaler can't follow it")
+        self.editor.insert(end, f", {self.name}")
+
+    def _end(self, node: ast.expr) -> int:
+        """The end of an argument, closing parentheses of its own included."""
+        end = self.file.span(node).end
+        parent = self.file.parent(node)
+        call = self.file.parent(parent) if isinstance(parent, ast.keyword) else parent
+        assert isinstance(call, ast.Call)
+        opened = self.file.segment(node)
+        start = self.file.span(node).start
+        while self.file.encoded[start - 1 : start] == b"(" and start - 1 > self.file.span(call.func).end:
+            closing = self.file.encoded.find(b")", end)
+            if closing < 0 or self.file.encoded[end:closing].strip():
+                break
+            start, end = start - 1, closing + 1
+        assert opened
+        return end
+
+    # -- making -------------------------------------------------------------------------------------------------------
+
+    def _place(self, owner: ast.AST, makers: list[ast.stmt], text: str, at: ast.stmt) -> None:
+        self._made.setdefault(owner, set()).update(makers)
+        if self._texts.setdefault((owner, ""), text) != text:
+            raise RefusalError(at, "one scaler would need two names")
+        inside = (self.file.values.enclosing_function(at) or self.file.tree) is owner
+        first = self._sites.get(owner)
+        if inside and (first is None or position(at) < position(first)):
+            self._sites[owner] = at
+
+    def write(self) -> None:
+        """Write the lines that make the scalers; raises `RefusalError` where no place is right."""
+        for owner, makers in self._made.items():
+            text = self._texts[owner, ""]
+            place = self._anchor(owner, makers)
+            self.always_on[owner] = False
+            self.editor.insert_after(place, f"{text} = {self._constructor(place, makers)}")
+
+    def _anchor(self, owner: ast.AST, makers: set[ast.stmt]) -> ast.stmt:
+        """The statement after which the scaler is made: the last optimizer, out of branches; never inside a loop."""
+        ordered = sorted(makers, key=position)
+        block = common_block(self.file, ordered)
+        anchor = lift(self.file, ordered[-1], block)
+        assert anchor is not None
+        if loops_of(self.file, anchor):
+            raise RefusalError(
+                anchor, "the optimizer is made inside a loop, where a scaler would lose its state each time"
+            )
+        moved = self._last_move(anchor, ordered)
+        use = self._sites.get(owner)
+        if use is not None:
+            if position(use) <= position(moved):
+                raise RefusalError(use, "the optimizer is used before it is made")
+            if lift(self.file, use, siblings(self.file, moved)) is None:
+                raise RefusalError(use, "the optimizer is made in a branch that its use is not in")
+        return moved
+
+    def _last_move(self, anchor: ast.stmt, makers: list[ast.stmt]) -> ast.stmt:
+        """The last statement of the anchor's block that moves the optimizer's model to another device."""
+        module = self.module_of(makers[-1])
+        block = siblings(self.file, anchor)
+        found = anchor
+        for statement in block[block.index(anchor) + 1 :]:
+            for node in walk(statement):
+                if isinstance(node, ast.Attribute) and node.attr in ("cuda", "to") and path_of(node.value) == module:
+                    found = statement
+            if any(self.facts.trains(node) for node in walk(statement)):
+                break
+        return found
+
+    def module_of(self, maker: ast.stmt) -> str:
+        """The path of a model whose parameters an optimizer gets."""
+        for node in ast.walk(maker):
+            if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters"):
+                if path_of(node.value):
+                    return path_of(node.value)
+        return ""
+
+    def _constructor(self, place: ast.stmt, makers: set[ast.stmt]) -> str:
+        module = next((m for maker in sorted(makers, key=position) if (m := self.module_of(maker))), "")
+        found = devices.fixed(self.options.device) if self.options.device else devices.find(self.facts, place, module)
+        if found is None:
+            raise RefusalError(place, "the device on which this trains can't be told; pass --device cuda")
+        conditions = [found.on_cuda] if found.on_cuda else []
+        if self.options.dtype == "auto":
+            conditions.append("amp_dtype() == torch.float16")
+        if self.options.flag:
+            conditions.insert(0, self.options.flag)
+        enabled = " and ".join(conditions)
+        floor = self.file.settings.target_torch
+        if floor is None or floor >= _DEVICE_SCALER_SINCE:
+            return f'torch.amp.GradScaler("cuda", enabled={enabled})' if enabled else 'torch.amp.GradScaler("cuda")'
+        return f"torch.cuda.amp.GradScaler(enabled={enabled})" if enabled else "torch.cuda.amp.GradScaler()"
+
+
+def free_name(file: SourceFile, candidates: tuple[str, ...]) -> str:
+    """The first of the names that stands nowhere in the file, as a name, attribute, parameter or import."""
+    taken = set(file.names.loads) | set(file.names.attributes)
+    for scope in file.names.scopes.values():
+        taken |= set(scope.bindings)
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.keyword) and node.arg:
+            taken.add(node.arg)
+    return next((name for name in candidates if name not in taken), f"{candidates[-1]}_")
+
+
+def _assigns_none(statement: ast.stmt) -> bool:
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Constant) and value.value is None

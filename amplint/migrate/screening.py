@@ -1,0 +1,176 @@
+"""Reasons to leave a whole file alone: mixed precision of other kinds, frameworks, what a scaler can't follow."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from amplint.migrate.facts import Facts
+from amplint.migrate.model import RefusalError
+from amplint.values import path_of
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_ANOMALY = "anomaly detection stops at the first overflow, which a scaler meets as a matter of course"
+_AMP = re.compile(r"(?:^|\.)(?:autocast|GradScaler|custom_fwd|custom_bwd)$|^apex(?:\.|$)|\bamp\b")
+_FRAMEWORKS = {
+    "accelerate": "Accelerate: give it `mixed_precision=`",
+    "pytorch_lightning": "Lightning: give its Trainer `precision=`",
+    "lightning": "Lightning: give its Trainer or Fabric `precision=`",
+    "lightning_fabric": "Fabric: give it `precision=`",
+    "deepspeed": "DeepSpeed: switch on fp16 or bf16 in its configuration",
+    "apex": "apex: `amplint fix --select AMP003 --unsafe-fixes` moves it to torch.amp",
+    "fairscale": "fairscale, which has a scaler of its own",
+    "colossalai": "ColossalAI, which has mixed precision of its own",
+    "composer": "Composer: give its Trainer `precision=`",
+    "ignite": "Ignite: give its trainer `amp_mode=`",
+    "catalyst": "Catalyst: give its engine `fp16=`",
+    "higher": "higher: gradients of inner loops can't be unscaled in one place",
+    "learn2learn": "learn2learn: gradients of inner loops can't be unscaled in one place",
+    "functorch": "functorch: its gradients do not pass through a scaler",
+    "horovod": "Horovod, whose optimizer must be synchronized by hand under a scaler",
+    "opacus": "Opacus, which changes gradients in backward hooks",
+    "torchdiffeq": "an adaptive ODE solver, whose error control does not hold in half precision",
+    "mpi4py": "MPI: gradients travel between processes while they are scaled",
+}
+_NAMES = {
+    "torch.func": "torch.func: its gradients do not pass through a scaler",
+    "torch.distributed.rpc": "RPC has its own way of going backward",
+    "torch.distributed.autograd": "distributed autograd has its own way of going backward",
+    "torch.distributed.fsdp": "FSDP has its own mixed precision: give it a MixedPrecision policy",
+    "torch.distributed._composable": "FSDP2 has its own mixed precision: give it a MixedPrecisionPolicy",
+    "torch.distributed.tensor": "tensor parallelism has not been tried under a scaler",
+    "torch.distributed.pipelining": "pipelines go backward themselves",
+    "torch.autograd.functional": "Hessian and Jacobian products do not pass through a scaler",
+    "torch.autograd.backward": "torch.autograd.backward goes backward on several tensors at once",
+    "torch.autograd.set_detect_anomaly": _ANOMALY,
+    "torch.autograd.detect_anomaly": _ANOMALY,
+    "torch.optim.LBFGS": "LBFGS evaluates the model several times a step, which GradScaler can't follow",
+    "torch.set_default_dtype": "the default dtype is changed, and autocast leaves double precision alone",
+    "torch.float64": "double precision is used, which autocast leaves alone",
+    "torch.double": "double precision is used, which autocast leaves alone",
+    "torch.DoubleTensor": "double precision is used, which autocast leaves alone",
+    "torch.set_default_tensor_type": "the default tensor type is changed",
+    "torch.float16": "half precision is used by hand",
+    "torch.half": "half precision is used by hand",
+    "torch.bfloat16": "bfloat16 is used by hand",
+    "torch.sparse": "sparse products have no half-precision kernel on CUDA",
+    "torch.spmm": "sparse products have no half-precision kernel on CUDA",
+    "torch.sparse_coo_tensor": "sparse products have no half-precision kernel on CUDA",
+    "torch.multiprocessing.Process": "several processes share a model and its gradients",
+    "torch.linalg": "linear algebra in half precision is not implemented on CUDA",
+    "torch.fft": "Fourier transforms in half precision take only sizes that are powers of two",
+    "torch.jit.script": "scripted code does not see autocast that is switched at run time",
+    "torch.cuda.CUDAGraph": "CUDA graphs record a fixed sequence of kernels",
+    "torch.cuda.graph": "CUDA graphs record a fixed sequence of kernels",
+}
+_METHODS = {
+    "double": "double precision is used, which autocast leaves alone",
+    "half": "half precision is used by hand",
+    "bfloat16": "bfloat16 is used by hand",
+    "register_hook": "a hook sees gradients while they are scaled",
+    "register_full_backward_hook": "a hook sees gradients while they are scaled",
+    "register_backward_hook": "a hook sees gradients while they are scaled",
+    "register_post_accumulate_grad_hook": "a hook sees gradients while they are scaled",
+    "retain_grad": "the gradient of an inner tensor is read, which `unscale_` does not reach",
+    "first_step": "the optimizer evaluates the model twice a step, which GradScaler can't follow",
+    "to_sparse": "sparse products have no half-precision kernel on CUDA",
+    "share_memory": "several processes share a model and its gradients",
+    "hvp": "Hessian-vector products do not pass through a scaler",
+}
+_WRAPPER = re.compile(r"^(?:SAM|GSAM|ASAM|PCGrad|Lookahead|NoamOpt|ScheduledOptim|LARC|SWA)$")
+
+
+def screen(facts: Facts) -> None:
+    """Raise `RefusalError` where something in a file rules a migration out."""
+    file = facts.file
+    _imports(file)
+    for ref in file.refs:
+        for name in ref.candidates:
+            if _AMP.search(name) and not name.startswith("torch.nn."):
+                raise RefusalError(ref.node, "the code already runs under automatic mixed precision")
+    for use in _uses(file):
+        for name in file.resolve(use):
+            for prefix, reason in _NAMES.items():
+                if name == prefix or name.startswith(prefix + "."):
+                    raise RefusalError(use, reason)
+    for name, reason in _METHODS.items():
+        for use in file.names.attributes.get(name, ()):
+            call = file.parent(use)
+            if isinstance(call, ast.Call) and call.func is use and not file.resolve(use):
+                raise RefusalError(use, reason)
+    _classes(file)
+    _by_hand(facts)
+
+
+def _imports(file: SourceFile) -> None:
+    for node in file.names.imports:
+        modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        for module in modules:
+            framework = _FRAMEWORKS.get(module.split(".", 1)[0])
+            if framework and not (isinstance(node, ast.ImportFrom) and node.level):
+                raise RefusalError(node, f"the code is built on {framework}")
+            for prefix, reason in _NAMES.items():
+                if module == prefix or module.startswith(prefix + "."):
+                    raise RefusalError(node, reason)
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                if full in _NAMES:
+                    raise RefusalError(node, _NAMES[full])
+
+
+def _uses(file: SourceFile) -> list[ast.expr]:
+    found: list[ast.expr] = []
+    for ref in file.refs:
+        if not isinstance(ref.node, ast.alias):
+            found.append(ref.node)
+    return found
+
+
+def _classes(file: SourceFile) -> None:
+    for node in file.names.scopes:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for base in node.bases:
+            names = file.resolve(base) or (path_of(base),)
+            if any(name in ("torch.autograd.Function", "Function", "autograd.Function") for name in names):
+                raise RefusalError(
+                    node,
+                    "a custom autograd function needs custom_fwd and custom_bwd, or float32 inputs; adapt it first",
+                )
+            if any(name.endswith("LightningModule") for name in names):
+                raise RefusalError(node, "the code is built on Lightning: give its Trainer `precision=`")
+
+
+def _by_hand(facts: Facts) -> None:
+    file = facts.file
+    for call in file.names.calls:
+        name = path_of(call.func).rsplit(".", 1)[-1]
+        if _WRAPPER.match(name) and not any(n.startswith("torch.") for n in file.resolve(call.func)):
+            raise RefusalError(
+                call, f"the optimizer is wrapped in `{name}`, and its inner optimizer must be given to the scaler"
+            )
+        for keyword in call.keywords:
+            if keyword.arg == "fused" and not _is_false(keyword.value) and facts.is_optimizer(call.func):
+                raise RefusalError(call, "a fused optimizer leaves its gradients scaled")
+            if (
+                keyword.arg in ("dtype",)
+                and isinstance(keyword.value, ast.Constant)
+                and keyword.value.value == "float64"
+            ):
+                raise RefusalError(call, "double precision is used, which autocast leaves alone")
+            if keyword.arg == "create_graph" and not _is_false(keyword.value):
+                _check_create_graph(file, call)
+
+
+def _check_create_graph(file: SourceFile, call: ast.Call) -> None:
+    """`create_graph` is for penalties (`autograd.grad`), which are handled elsewhere."""
+    if "torch.autograd.grad" not in file.resolve(call.func):
+        raise RefusalError(call, "backward() through a backward can't be scaled right")
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value in (False, None)

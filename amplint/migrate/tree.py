@@ -1,0 +1,178 @@
+"""Walking statements and blocks: what encloses what, what runs with what."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from amplint.statements import siblings
+from amplint.values import Function, path_of
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+MUTATORS = frozenset(("append", "extend", "insert", "add", "update", "add_", "sub_", "mul_", "div_", "push"))
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all that runs with it, in the order of the text: bodies of nested functions, classes, lambdas left
+    out."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        children = [
+            child
+            for child in ast.iter_child_nodes(current)
+            if not isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda))
+        ]
+        stack.extend(reversed(children))
+
+
+def blocks(statement: ast.AST) -> list[list[ast.stmt]]:
+    """The blocks of a compound statement."""
+    found = [getattr(statement, name, None) for name in ("body", "orelse", "finalbody")]
+    found += [handler.body for handler in getattr(statement, "handlers", ())]
+    found += [case.body for case in getattr(statement, "cases", ())]
+    return [block for block in found if isinstance(block, list) and block and isinstance(block[0], ast.stmt)]
+
+
+def header(statement: ast.stmt) -> Iterator[ast.AST]:
+    """What a compound statement evaluates besides its blocks; a simple statement whole."""
+    inner = {id(member) for block in blocks(statement) for member in block}
+    stack: list[ast.AST] = [statement]
+    while stack:
+        current = stack.pop()
+        yield current
+        for child in ast.iter_child_nodes(current):
+            if id(child) not in inner and not isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+                stack.append(child)
+
+
+def statements_in(owner: ast.AST) -> Iterator[ast.stmt]:
+    """All statements of a function or module, nested blocks included, nested functions and classes not entered."""
+    for block in blocks(owner):
+        for statement in block:
+            yield statement
+            if not isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+                yield from statements_in(statement)
+
+
+def position(node: ast.AST) -> tuple[int, int]:
+    """The place of a node, for comparing the order of the text."""
+    return node.lineno, node.col_offset  # type: ignore[attr-defined]
+
+
+def chain(file: SourceFile, statement: ast.stmt) -> list[ast.stmt]:
+    """The statement and those around it up to its function or the module, innermost first."""
+    found = [statement]
+    parent = file.parent(statement)
+    while parent is not None and not isinstance(parent, (*FUNCTIONS, ast.Module, ast.ClassDef)):
+        if isinstance(parent, ast.stmt):
+            found.append(parent)
+        parent = file.parent(parent)
+    return found
+
+
+def loop_of(file: SourceFile, statement: ast.stmt) -> ast.stmt | None:
+    """The innermost loop whose body holds a statement, in the same function."""
+    return next((s for s in chain(file, statement)[1:] if isinstance(s, LOOPS)), None)
+
+
+def loops_of(file: SourceFile, statement: ast.stmt) -> list[ast.stmt]:
+    """All loops around a statement in its function, innermost first."""
+    return [s for s in chain(file, statement)[1:] if isinstance(s, LOOPS)]
+
+
+def common_block(file: SourceFile, statements: list[ast.stmt]) -> list[ast.stmt]:
+    """The innermost block that holds all the statements, themselves or what they stand in; of one function."""
+    for candidate in chain(file, statements[0]):
+        block = siblings(file, candidate)
+        if all(lift(file, statement, block) is not None for statement in statements):
+            return block
+    raise ValueError("the statements are of different functions")
+
+
+def lift(file: SourceFile, statement: ast.stmt, block: list[ast.stmt]) -> ast.stmt | None:
+    """The member of a block that is or holds a statement, None where there is none."""
+    members = {id(member) for member in block}
+    return next((s for s in chain(file, statement) if id(s) in members), None)
+
+
+def owner_of(file: SourceFile, node: ast.AST) -> Function | ast.Module:
+    """The function whose body holds a node, or the module."""
+    return file.values.enclosing_function(node) or file.tree
+
+
+def base_path(node: ast.expr) -> str:
+    """The path at the root of an expression: subscripts and `.values()` are looked through."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
+        if node.func.attr in ("values", "items"):
+            return base_path(node.func.value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("enumerate", "reversed"):
+        return base_path(node.args[0]) if node.args else ""
+    return path_of(node)
+
+
+def paths_in(node: ast.AST) -> set[str]:
+    """The names and attribute chains that an expression reads, each in its longest form."""
+    found: set[str] = set()
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, (ast.Name, ast.Attribute)) and (path := path_of(current)):
+            found.add(path)
+            continue
+        stack.extend(ast.iter_child_nodes(current))
+    return found
+
+
+def assigned_paths(statement: ast.stmt) -> list[tuple[str, ast.expr, bool]]:
+    """What a statement gives a value: path, the expression it comes from, and whether the old value is gone.
+
+    `x = e`, `x += e`, `x: T = e`, `x[i] = e`, `for x in e`, `with e as x`, `(x := e)`, `x.append(e)`.
+    """
+    found: list[tuple[str, ast.expr, bool]] = []
+    if isinstance(statement, ast.Assign):
+        for target in statement.targets:
+            found += _pairs(target, statement.value)
+    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        found += _pairs(statement.target, statement.value)
+    elif isinstance(statement, ast.AugAssign):
+        found += [(path, value, False) for path, value, _ in _pairs(statement.target, statement.value)]
+    elif isinstance(statement, (ast.For, ast.AsyncFor)):
+        found += _pairs(statement.target, statement.iter)
+    elif isinstance(statement, (ast.With, ast.AsyncWith)):
+        for item in statement.items:
+            if item.optional_vars is not None:
+                found += _pairs(item.optional_vars, item.context_expr)
+    for node in header(statement):
+        if isinstance(node, ast.NamedExpr):
+            found += _pairs(node.target, node.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
+            path = base_path(node.func.value)
+            if path and path != "self":
+                found += [(path, argument, False) for argument in node.args]
+    return found
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr, bool]]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+            return [pair for t, v in zip(target.elts, value.elts, strict=True) for pair in _pairs(t, v)]
+        return [pair for t in target.elts for pair in _pairs(t, value)]
+    if isinstance(target, ast.Starred):
+        return _pairs(target.value, value)
+    if isinstance(target, ast.Subscript):
+        return [(base_path(target), value, False)] if base_path(target) else []
+    return [(path_of(target), value, True)] if path_of(target) else []
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Whether two paths are the same object or one is a part of the other (`x` and `x.y`)."""
+    return one == other or one.startswith(other + ".") or other.startswith(one + ".")
