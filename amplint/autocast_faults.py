@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from amplint import kinds as k
 from amplint.call_faults import Call, Fault, unexpected
+from amplint.device_faults import argument_of, device_faults, keyword_text, torch_name
 from amplint.device_hint import device_hint
 from amplint.model import Fix
 from amplint.signatures import Argument
-from amplint.torch_api import AUTOCAST_DEVICES, INDEXED_DEVICE_SINCE
 
 _OLD_ORDER = ("enabled", "dtype", "cache_enabled")
 _NEW_ORDER = ("dtype", "enabled", "cache_enabled")
@@ -24,7 +24,6 @@ _DTYPE_WORDS = {
     "torch.float16": "float16",
     "torch.bfloat16": "bfloat16",
 }
-_DEVICE_WORDS = {"gpu": "cuda", "cud": "cuda", "cude": "cuda", "cuad": "cuda", "cudaa": "cuda", "nvidia": "cuda"}
 
 
 def find(call: Call) -> Iterator[Fault]:
@@ -211,111 +210,6 @@ def _missing_device(call: Call) -> Fault:
     )
 
 
-# -- values -----------------------------------------------------------------------------------------------------------
-
-
-def device_faults(call: Call, node: ast.expr) -> Iterator[Fault]:
-    """A device object, a string with an index, or a word that is no device type."""
-    found = call.kinds.of(node)
-    texts = k.strings(found)
-    for text in texts:
-        meant = _meant_device(text)
-        if meant:
-            literal = isinstance(node, ast.Constant)
-            fix = call.fix(
-                f'Spell it "{meant}"', call.arguments().replace(_argument(call, node), _quoted(call, node, meant))
-            )
-            yield Fault(
-                node,
-                f'there is no device type "{text}", it is "{meant}": the call raises RuntimeError',
-                fix if literal else None,
-            )
-            return
-    if k.DEVICE in k.names(found):
-        certain = k.only(found, k.DEVICE)
-        yield Fault(
-            node,
-            f"`{call.text(node)}` {'is' if certain else 'can be'} a torch.device, but the device type must be a "
-            "string: the call raises ValueError",
-            _device_type_fix(call, node, certain),
-            help="pass `.type` of the device",
-        )
-        return
-    indexed = [text for text in texts if ":" in text]
-    floor = call.file.settings.target_torch
-    if indexed and (floor is None or floor < INDEXED_DEVICE_SINCE):
-        since = ".".join(map(str, INDEXED_DEVICE_SINCE))
-        place = (
-            f'"{indexed[0]}"'
-            if isinstance(node, ast.Constant)
-            else f'`{call.text(node)}`, which can be "{indexed[0]}",'
-        )
-        yield Fault(
-            node,
-            f"{place} names a device with an index where a device type is needed: this raises RuntimeError before "
-            f"torch {since}, which takes it but does not check that the device is there and supports the dtype",
-            _device_type_fix(call, node, False),
-            help="pass the device type without an index",
-        )
-
-
-def _meant_device(text: str) -> str:
-    """The device type that a wrong word stands for, "" where the word may be right."""
-    word = text.split(":", 1)[0].strip()
-    if word in AUTOCAST_DEVICES:
-        return word if text != text.strip() else ""
-    lowered = word.lower()
-    return lowered if lowered in AUTOCAST_DEVICES else _DEVICE_WORDS.get(lowered, "")
-
-
-def _device_type_fix(call: Call, node: ast.expr, certain: bool) -> Fix | None:
-    argument = _argument(call, node)
-    arguments = call.arguments()
-    title = "Pass the device type"
-    if isinstance(node, ast.Constant):
-        text = str(node.value).split(":", 1)[0]
-        return call.fix(title, arguments.replace(argument, _quoted(call, node, text)))
-    source = call.file.segment(node)
-    if certain:
-        simple = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
-        text = f"{source}.type" if simple else f"({source}).type"
-    else:
-        torch = torch_name(call, node)
-        if not torch:
-            return None
-        text = f"{torch}.device({source}).type"
-    return call.fix(title, arguments.replace(argument, _keyword_text(argument, text)))
-
-
-def _argument(call: Call, node: ast.expr) -> ast.expr | ast.keyword:
-    """The argument that holds a value: the value itself, or the keyword that names it."""
-    return next((keyword for keyword in call.node.keywords if keyword.value is node), node)
-
-
-def _keyword_text(argument: ast.expr | ast.keyword, text: str) -> str:
-    return f"{argument.arg}={text}" if isinstance(argument, ast.keyword) and argument.arg else text
-
-
-def _quoted(call: Call, node: ast.expr, text: str) -> str:
-    """A text in the quotes that a literal has in the file."""
-    quote = "'" if call.file.segment(node).startswith("'") else '"'
-    return _keyword_text(_argument(call, node), f"{quote}{text}{quote}")
-
-
-def torch_name(call: Call, node: ast.expr) -> str:
-    """The name by which torch can be reached at a place, "" where there is none."""
-    for link, candidates in zip(call.ref.chain, call.ref.names, strict=True):
-        if candidates == ("torch",) and isinstance(link, ast.Name):
-            return link.id
-    for name, bindings in call.file.names.module.bindings.items():
-        if len(bindings) == 1 and bindings[0].kind == "import" and bindings[0].target == "torch":
-            scope = call.file.scope(node)
-            while scope.parent is not None and name not in scope.bindings:
-                scope = scope.parent
-            return name if scope.parent is None else ""
-    return ""
-
-
 def _wrong_values(call: Call) -> Iterator[Fault]:
     dtype = call.bound.arguments.get("dtype")
     if dtype is not None and k.only(call.kinds.of(dtype.value), k.BOOL, k.STRING, k.NUMBER, k.DEVICE):
@@ -355,24 +249,24 @@ def _dtype_fix(call: Call, node: ast.expr) -> Fix | None:
     )
     if not word or not torch:
         return None
-    argument = _argument(call, node)
+    argument = argument_of(call, node)
     return call.fix(
-        f"Pass `{torch}.{word}`", call.arguments().replace(argument, _keyword_text(argument, f"{torch}.{word}"))
+        f"Pass `{torch}.{word}`", call.arguments().replace(argument, keyword_text(argument, f"{torch}.{word}"))
     )
 
 
 def _flag_fix(call: Call, node: ast.expr) -> Fix | None:
-    argument = _argument(call, node)
+    argument = argument_of(call, node)
     if isinstance(node, ast.Constant):
         text = "False" if node.value is None else _WORDS.get(str(node.value).lower(), "")
         if not text:
             return None
         return call.fix(
             f"Pass {text}",
-            call.arguments().replace(argument, _keyword_text(argument, text)),
+            call.arguments().replace(argument, keyword_text(argument, text)),
             safe=node.value is not None,
         )
     if not k.only(call.kinds.of(node), k.NUMBER):
         return None
     text = f"bool({call.file.segment(node)})"
-    return call.fix("Make it a bool", call.arguments().replace(argument, _keyword_text(argument, text)))
+    return call.fix("Make it a bool", call.arguments().replace(argument, keyword_text(argument, text)))

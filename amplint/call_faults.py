@@ -69,8 +69,8 @@ class Call(NamedTuple):
         return ArgumentEdits(self.file, self.written, skip=1 if self.partial else 0)
 
     def fix(self, title: str, *edits: list[Edit], safe: bool = True) -> Fix | None:
-        """A fix made of groups of edits, None where one can't be made or the place in the text isn't certain."""
-        if not all(edits) or not self.ref.fixable:
+        """A fix made of groups of edits, None where one of them can't be made."""
+        if not all(edits):
             return None
         return Fix(title, tuple(edit for group in edits for edit in group), SAFE if safe else UNSAFE)
 
@@ -93,7 +93,7 @@ def call_faults(file: SourceFile, ref: Ref) -> tuple[Fault, ...]:
 
     A reference with several candidates is at fault only where every one of them would be; it is then not fixed.
     """
-    if ref.context == "import" or not isinstance(ref.node, ast.expr):
+    if ref.context == "import" or not isinstance(ref.node, ast.expr) or not ref.fixable:
         return ()
     found = apis(ref.candidates)
     faults = [_faults_of(file, ref, api) for api in found]

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from amplint import kinds as k
-from amplint.autocast_faults import device_faults
 from amplint.call_faults import SAFE, UNSAFE, Call, Fault, unexpected
+from amplint.device_faults import device_faults
 from amplint.device_hint import device_hint
 from amplint.model import Edit, Fix, Span
 from amplint.source import Ref, SourceFile
@@ -28,9 +28,7 @@ def bare(file: SourceFile, ref: Ref, api: Api, signature: Signature) -> Iterator
             f'Give the device type "{hint.device}"',
             (Edit(Span(end, end), f'(device_type="{hint.device}")'),),
             SAFE if hint.certain else UNSAFE,
-        )
-        if ref.fixable
-        else None,
+        ),
         foreign=True,
     )
 

@@ -51,7 +51,7 @@ def method_faults(file: SourceFile) -> Iterator[tuple[ast.expr, Fault]]:
     for method in _CHECKED:
         for attribute in file.names.attributes.get(method, ()):
             call = file.parent(attribute)
-            if not isinstance(call, ast.Call) or call.func is not attribute:
+            if not isinstance(call, ast.Call) or call.func is not attribute or not _is_placed(file, attribute):
                 continue
             certain = scalers.is_scaler(attribute.value)
             if certain or scalers.is_used_as_scaler(attribute.value):
@@ -273,7 +273,7 @@ def _misspelt(file: SourceFile, scalers: Scalers) -> Iterator[tuple[ast.expr, Fa
         if any(not isinstance(use.ctx, ast.Load) for use in uses):
             continue
         for use in uses:
-            if scalers.is_scaler(use.value):
+            if scalers.is_scaler(use.value) and _is_placed(file, use):
                 end = file.span(use).end
                 edit = Edit(Span(end - len(attr.encode()), end), meant)
                 yield (
@@ -284,6 +284,11 @@ def _misspelt(file: SourceFile, scalers: Scalers) -> Iterator[tuple[ast.expr, Fa
                         Fix(f"Use `{meant}`", (edit,), Applicability.SAFE),
                     ),
                 )
+
+
+def _is_placed(file: SourceFile, attribute: ast.Attribute) -> bool:
+    """Whether the place in the text is certain, which it is not inside an f-string before Python 3.12."""
+    return file.segment(attribute).endswith(attribute.attr)
 
 
 def _letters(name: str) -> str:

@@ -378,6 +378,21 @@ class TestIndexedDevices:
         assert found(text) == [(3, 7)]
         assert fixed(text) == f"import torch\ndevice = {value}\nctx = torch.autocast(torch.device(device).type)\n"
 
+    @pytest.mark.parametrize(
+        ("context", "count"),
+        [
+            ('torch.autocast(device) if device == "cuda" else nullcontext()', 0),
+            ('torch.autocast(device) if device in ("cuda", "cpu") else nullcontext()', 0),
+            ('nullcontext() if device != "cuda" else torch.autocast(device)', 0),
+            ('torch.autocast(device) if "cuda" in device else nullcontext()', 1),
+            ('torch.autocast(device) if other == "cuda" else nullcontext()', 1),
+            ('torch.autocast(device, enabled=device == "cuda")', 1),
+        ],
+    )
+    def test_a_comparison_with_the_device_type(self, context: str, count: int) -> None:
+        text = f'import torch\ndevice = "cuda:0" if torch.cuda.is_available() else "cpu"\ncontext = {context}\n'
+        assert len(found(text)) == count
+
     def test_without_torch_in_reach_there_is_no_fix(self) -> None:
         text = 'from torch.amp import autocast\ndevice = "cuda:1" if ok else "cpu"\nctx = autocast(device)\n'
         [diagnostic] = check_source(text, "t.py", ONLY)
@@ -669,3 +684,17 @@ def test_comments_are_not_removed_with_an_argument() -> None:
 def test_what_must_be_mended_before_it_can_be_moved(line: str, wrong: bool) -> None:
     file = SourceFile(f"import torch\n{line}\n", "t.py", ONLY)
     assert any(is_wrong_call(file, ref) for ref in file.refs) is wrong
+
+
+@pytest.mark.parametrize("quote", ['"', '"""'])
+def test_calls_in_f_strings_are_harmless(quote: str) -> None:
+    inner = "{torch.autocast(enable=True)} {scaler.getScale()} {scaler.unscale(o)}"
+    text = f"import torch\nscaler = torch.amp.GradScaler()\nprint(f{quote}{inner}{quote})\n"
+    result = fix_source(text, "t.py", ONLY, unsafe=True)
+    compile(result.text, "t.py", "exec", dont_inherit=True)
+
+
+def test_a_method_on_a_line_of_its_own() -> None:
+    text = "import torch\nscaler = torch.amp.GradScaler()\n(scaler\n  . unscale(optimizer))\n"
+    assert found(text) == [(3, 2)]
+    assert fixed(text) == text.replace("unscale", "unscale_")
