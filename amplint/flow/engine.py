@@ -1,9 +1,9 @@
 """Forward abstract interpretation of the IR: one list of worlds per way out of a block.
 
-Python has no goto, so the structured form is exact and no graph is needed: `try`, `finally`, `with`, `break`, `continue` and
-`return` are interpreted where they stand. Loops run to a fixpoint in silence and once more for the record. Calls of the
-file's own procedures are interpreted in place, to a depth. What is not understood ends in the unknown state, from where
-nothing is reported.
+Python has no goto, so the structured form is exact and no graph is needed: `try`, `finally`, `with`, `break`,
+`continue` and `return` are interpreted where they stand. Loops run to a fixpoint in silence and once more for the
+record. Calls of the file's own procedures are interpreted in place, to a depth. What is not understood ends in the
+unknown state, from where nothing is reported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from amplint.flow.loops import one_sided_zero_grad
 from amplint.flow.program import MODULE, Program
 from amplint.flow.protocol import UNKNOWN
 from amplint.flow.roots import class_worlds, module_worlds, stepped_pairs
-from amplint.flow.statements import Budget, Statements
+from amplint.flow.statements import BudgetError, Statements
 from amplint.flow.verdicts import Hit, Tally, violations
 from amplint.flow.violations import Violation
 from amplint.flow.worlds import World, join
@@ -64,7 +64,7 @@ class Engine:
         run.budget = min(MAX_STEPS, self._left)
         try:
             run.interpret()
-        except Budget:
+        except BudgetError:
             self.unfinished.append(procedure.name)
             return []
         finally:

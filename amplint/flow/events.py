@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from amplint.flow import ir
-from amplint.flow.guards import Frame
 from amplint.flow.program import Program
 from amplint.flow.protocol import (
     CHECKS,
     GRADIENTS,
     SCALE,
-    SEVERAL_OPTIMIZERS,
     STAGE,
     UNKNOWN,
     Fault,
     advance,
 )
-from amplint.flow.values import Values
-from amplint.flow.verdicts import CERTAIN_ONLY, SEEN_FROM_CALLER, Hit, Tally, Where, blame, crossed_boundary, worded
+from amplint.flow.reports import Reports
+from amplint.flow.verdicts import Hit, Where, blame
 from amplint.flow.worlds import Mark, World, Worlds
-from amplint.model import Label, Span
+from amplint.model import Label
 
 _OF_SCALER = ("scale", "scaler-use", "unscale", "step", "update")
 _SENSITIVE_TO_SCALE = frozenset({"SGD", "Adagrad", "Adadelta", "Rprop", "ASGD"})
 """Optimizers whose step does change with the size of the gradients; the Adam family's hardly does."""
 
 
-class Events(Values):
+class Events(Reports):
     """The part of the engine that feeds events to the automata."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self.tally = Tally()
+        self.nothing_scaled = program.makes_scalers() and not program.any_event("scale")
         self.scaler_steps = program.any_event("step") or program.any_event("update")
 
     def feed(self, event: ir.Event, world: World) -> Worlds:
@@ -45,8 +43,6 @@ class Events(Values):
             return [self._doubt_gradients(event, world)]
         return [self._feed_gradients(event, world)]
 
-    # -- events on a scaler -------------------------------------------------------------------------------------------
-
     def _feed_scaler(self, event: ir.Event, world: World) -> Worlds:
         assert event.scaler is not None
         place = self.frame.resolve(event.scaler)
@@ -54,9 +50,9 @@ class Events(Values):
         name = str(found[1]) if found is not None and found[0] == "object" else place
         absent = found is not None and found[0] in ("none", "unbound")
         if absent or self.guards.is_none(name, world):
-            self._unbound(event, world, place)
+            self.unbound(event, world, place)
             return []
-        self._count(event, world)
+        self.count(event, world)
         if (found is not None and found[0] == "off") or self.guards.is_absent(name, world):
             return [world]
         self.places[name] = place
@@ -81,13 +77,13 @@ class Events(Values):
         before = world
         _, no_scale = advance(SCALE, world.state("scale", name), event.kind)
         stage, wrong_stage = advance(STAGE, world.state("stage", name, optimizer), staged)
-        after, wrong_gradients = self._gradients(gradients, event.kind)
+        after, wrong_gradients = self.gradients(gradients, event.kind)
         checks, _ = advance(CHECKS, world.state("checks", name), event.kind)
         world = world.typed(("stage", name, optimizer), stage).typed(("gradients", name, optimizer), after)
         world = world.typed(("checks", name), checks)
         fault = wrong_stage or wrong_gradients or no_scale
         if fault is not None:
-            self._report(event, fault, name, optimizer, before)
+            self.report(event, fault, name, optimizer, before)
             world = world.doubt(name, optimizer)
             if no_scale is not None:
                 world = world.doubt(name)
@@ -96,18 +92,13 @@ class Events(Values):
             world = self._step_in_region(event, world).marked(("spent", name, optimizer), self.mark(event.span))
         return world.copy(trail=())
 
-    def _gradients(self, state: str, event: str) -> tuple[str, Fault | None]:
-        if self.several and (state, event) in SEVERAL_OPTIMIZERS:
-            return advance(SEVERAL_OPTIMIZERS, state, event)
-        return advance(GRADIENTS, state, event)
-
     def _update(self, event: ir.Event, name: str, world: World) -> World:
         before = world
         _, no_scale = advance(SCALE, world.state("scale", name), "update")
         checks, no_checks = advance(CHECKS, world.state("checks", name), "update")
         fault = no_checks or no_scale
         if fault is not None:
-            self._report(event, fault, name, None, before)
+            self.report(event, fault, name, None, before)
         for optimizer in (*world.optimizers(name), "*"):
             for table, label in ((STAGE, "stage"), (GRADIENTS, "gradients")):
                 key = (label, name, optimizer)
@@ -126,7 +117,7 @@ class Events(Values):
             unscaled = world.marks.get(("stage", name, other))
             if world.state("stage", name, other) == "unscaled" and self.related(optimizer, other) and unscaled:
                 if not unscaled.old:
-                    self._hit(event, "optimizer-identity", world, name, other, blamed=unscaled)
+                    self.hit(event, "optimizer-identity", world, name, other, blamed=unscaled)
                 return world.doubt(name, other).doubt(name, optimizer)
         return world
 
@@ -137,21 +128,19 @@ class Events(Values):
         """How many optimizers were met; what is made at several places for one path is one."""
         return len({self.homes.get(optimizer, optimizer) for optimizer in self.optimizers})
 
-    # -- events on gradients ------------------------------------------------------------------------------------------
-
     def _feed_backward(self, event: ir.Event, world: World) -> World:
         loss = self.simple(event.loss, world) if event.loss is not None else None
         region = world.regions[-1] if world.regions else None
-        self._count(event, world)
+        self.count(event, world)
         if region is not None and region.on:
             entered = Mark(region.span, region.stack, False, "")
-            self._hit(event, "backward-in-autocast", world, "", None, partner=entered)
+            self.hit(event, "backward-in-autocast", world, "", None, partner=entered)
             world = self._again_in_region(event, world)
         if event.kind == "autograd":
             return world
         if loss is not None and loss[0] == "scaled":
             world = self._scaled_backward(event, str(loss[1]), world)
-        elif loss is not None and loss[0] in ("plain", "null", "bool"):
+        elif (loss is not None and loss[0] in ("plain", "null", "bool")) or (loss is None and self.nothing_scaled):
             first = not any(key[0] == "gradients" and state == "plain" for key, state in world.types.items())
             for name in world.scalers():
                 world = self._on_all(event, "plain-backward", name, world)
@@ -182,13 +171,13 @@ class Events(Values):
         reported = False
         for optimizer in (*world.optimizers(name), "*"):
             key = ("gradients", name, optimizer)
-            state, fault = self._gradients(world.state(*key), kind)
+            state, fault = self.gradients(world.state(*key), kind)
             world = world.typed(key, state)
             if fault is not None and optimizer == "*" and before.optimizers(name):
                 world = world.typed(key, UNKNOWN)
             elif fault is not None:
                 if not reported:
-                    self._report(event, fault, name, optimizer, before)
+                    self.report(event, fault, name, optimizer, before)
                     reported = True
                 world = world.typed(key, UNKNOWN)
                 if fault.kind == "unscale-in-accumulation":
@@ -197,7 +186,7 @@ class Events(Values):
 
     def _feed_optimizer(self, event: ir.Event, world: World) -> World:
         optimizer = self.object_at(event.optimizer, world) if event.optimizer else None
-        self._count(event, world)
+        self.count(event, world)
         if optimizer is not None:
             self._meet(optimizer)
         elif event.kind == "plain-step":
@@ -214,9 +203,9 @@ class Events(Values):
                     world = world.typed(key, state)
                 continue
             key = ("gradients", name, optimizer)
-            state, fault = self._gradients(world.state(*key), event.kind)
+            state, fault = self.gradients(world.state(*key), event.kind)
             if fault is not None and self._matters(fault, optimizer, name, world):
-                self._report(event, fault, name, optimizer, world)
+                self.report(event, fault, name, optimizer, world)
             if fault is not None:
                 world = world.doubt(name, optimizer)
                 if not self.several:
@@ -228,7 +217,9 @@ class Events(Values):
         return world
 
     def _matters(self, fault: Fault, optimizer: str, name: str, world: World) -> bool:
-        """Whether a bypass is one: a scaler that never steps anything is a fixed multiplier, which Adam does not feel."""
+        """Whether a bypass is one: a scaler that never steps anything is a fixed multiplier, which Adam does not
+        feel.
+        """
         if fault.kind != "step-bypasses-scaler" or self.scaler_steps:
             return True
         return self.families.get(optimizer) in _SENSITIVE_TO_SCALE
@@ -237,7 +228,7 @@ class Events(Values):
         """A clip or another use of gradients: wrong while they are scaled, whoever owns them."""
         owner = self._owner(event)
         if not self.quiet:
-            self.tally.count("any-way", self._where(event), world)
+            self.tally.count("any-way", self.where(event), world)
         live = [name for name in world.scalers() if ("escaped", name) not in world.types]
         if len(live) < len(world.scalers()):
             return world
@@ -250,17 +241,13 @@ class Events(Values):
         if any(state in ("unscaled", UNKNOWN, "mixed", "late", "plain") for state in every):
             return world
         for name, states in owned.items():
-            self._count(event, world)
+            self.count(event, world)
             for optimizer, state in states.items():
-                fault = self._gradients(state, event.kind)[1]
-                if (
-                    fault is not None
-                    and fault.kind == "clip-after-step"
-                    and set(every) != {"spent"}
-                ):
+                fault = self.gradients(state, event.kind)[1]
+                if fault is not None and fault.kind == "clip-after-step" and set(every) != {"spent"}:
                     continue
                 if fault is not None:
-                    self._report(event, fault, name, optimizer if optimizer != "*" else None, world)
+                    self.report(event, fault, name, optimizer if optimizer != "*" else None, world)
                     break
         return world
 
@@ -283,14 +270,12 @@ class Events(Values):
             types = {key: UNKNOWN if key[0] == "gradients" else state for key, state in types.items()}
         return world.copy(types=types)
 
-    # -- regions ------------------------------------------------------------------------------------------------------
-
     def _step_in_region(self, event: ir.Event, world: World) -> World:
         region = world.regions[-1] if world.regions else None
         if region is None or not region.on:
             return world
         entered = Mark(region.span, region.stack, False, "")
-        self._hit(event, "step-in-autocast", world, "", None, partner=entered)
+        self.hit(event, "step-in-autocast", world, "", None, partner=entered)
         key = ("region", str(region.span.start))
         return world.typed(key, "stepped").marked(key, self.mark(event.span))
 
@@ -305,163 +290,5 @@ class Events(Values):
             where = blame(Where(step.span, step.stack, step.procedure), entered)
             label = Label(region.span, "one region holds several iterations")
             hit = Hit("step-in-autocast", where, step.span, False, (label,), (), "", "", region.span, again=True)
-            self.tally.hit(event.kind, self._where(event), world, hit)
+            self.tally.hit(event.kind, self.where(event), world, hit)
         return world.typed(key, "entered")
-
-    # -- reporting ----------------------------------------------------------------------------------------------------
-
-    def _where(self, event: ir.Event) -> Where:
-        return Where(event.span, self.stack, self.frame.procedure.name)
-
-    def _count(self, event: ir.Event, world: World) -> None:
-        if not self.quiet:
-            self.tally.count(event.kind, self._where(event), world)
-
-    def _unbound(self, event: ir.Event, world: World, place: str) -> None:
-        # A test around the use may exclude this world in a way that can't be seen; an element is never known to be there.
-        if not self.branches and "[" not in place:
-            self._hit(event, "scaler-maybe-unbound", world, place, None)
-
-    def _report(self, event: ir.Event, fault: Fault, name: str, optimizer: str | None, world: World) -> None:
-        """Name a fault as the catalogue does and record it."""
-        if self.quiet:
-            return
-        marks = world.marks
-        stage = marks.get(("stage", name, optimizer or "*"))
-        scaled = marks.get(("scaled", name))
-        kind, blamed, partner = fault.kind, None, scaled
-        if kind in ("unscale-twice", "unscale-after-step", "scaler-step-twice"):
-            partner = stage
-            if stage is not None and stage.old:
-                kind, blamed = self._next_round(kind, world), stage
-                if kind == "":
-                    return
-        elif kind == "unscale-in-accumulation":
-            if stage is None:
-                return
-            blamed = partner = stage
-            if stage.old and world.trail and not crossed_boundary(world.trail) and self._loop_updates():
-                kind = "update-skipped-on-path"
-        elif kind == "no-gradients-at-step":
-            partner = blamed = marks.get(("zero", optimizer or ""), marks.get(("zero", "")))
-            if blamed is None or blamed.old:
-                return
-        elif kind == "unscaled-backward":
-            loss = self.simple(event.loss, world) if event.loss is not None else None
-            if event.kind != "backward" or (loss is not None and loss[0] == "scaled"):
-                blamed = marks.get(("plain",))
-                if blamed is None:
-                    return
-        elif kind == "update-between-optimizers":
-            partner = blamed = marks.get(("update", name))
-            if blamed is None or blamed.old:
-                return
-            if not self.several:
-                kind = "update-before-step"
-        elif kind == "update-before-step":
-            if not self.steps_in_view():
-                return
-            update = marks.get(("update", name))
-            if self.several and update is not None and not update.old:
-                kind, partner = "update-between-optimizers", update
-            elif crossed_boundary(world.trail) and "scaled" in world.gradients(name):
-                kind = "update-in-accumulation"
-        elif kind in ("double-step", "clip-after-step"):
-            partner = marks.get(("spent", name, optimizer or "*"), scaled)
-        self._hit(event, kind, world, name, optimizer, blamed=blamed, partner=partner, raises=fault.raises)
-
-    def steps_in_view(self) -> bool:
-        """Whether the root steps through a scaler at all: if not, whoever does may do so between two of its events."""
-        return "step" in self.program.kinds(self.frames[0].procedure.body)
-
-    def _next_round(self, kind: str, world: World) -> str:
-        """The name of a fault whose first half lies in an earlier round of a loop."""
-        if kind == "unscale-twice" and crossed_boundary(world.trail):
-            return "unscale-in-accumulation"
-        loop = self.loops[-1] if self.loops else None
-        if self._loop_updates():
-            return "update-skipped-on-path"
-        if loop is not None and loop.span.start < 0 and self.program.any_event("update"):
-            return ""  # the loop is in another file, and so may be the update
-        return "missing-update" if kind != "unscale-twice" else "update-skipped-on-path"
-
-    def _loop_updates(self) -> bool:
-        return bool(self.loops) and "update" in self.program.kinds(self.loops[-1].body)
-
-    def _hit(
-        self,
-        event: ir.Event,
-        kind: str,
-        world: World,
-        name: str,
-        optimizer: str | None,
-        *,
-        blamed: Mark | None = None,
-        partner: Mark | None = None,
-        raises: bool = False,
-    ) -> None:
-        if self.quiet:
-            return
-        here = self._where(event)
-        related: Span | None
-        if blamed is not None:
-            place = Where(blamed.span, blamed.stack, blamed.procedure)
-            inner = blamed.span
-            related = event.span
-        else:
-            place = blame(here, partner) if kind in SEEN_FROM_CALLER else here
-            inner = event.span
-            related = partner.span if partner is not None else None
-        labels = self._labels(kind, name, optimizer, world, event, place)
-        frame = self.frames[min(len(place.stack), len(self.frames) - 1)]
-        hit = Hit(
-            kind,
-            place._replace(procedure=frame.procedure.name),
-            inner,
-            raises,
-            labels,
-            worded(world.trail),
-            self._text(frame, name, world),
-            self._text(frame, optimizer, world),
-            related,
-            event.threshold,
-            optimizer_class=self.families.get(optimizer or "", ""),
-        )
-        self.tally.hit("any-way" if kind in CERTAIN_ONLY else event.kind, here, world, hit)
-
-    def _text(self, frame: Frame, name: str | None, world: World) -> str:
-        """The source text that names an object in the function of `frame`, "" where there is none."""
-        for path in frame.procedure.objects if name else ():
-            place = frame.resolve(path)
-            found = world.cells.get(place)
-            if name == (str(found[1]) if found is not None and found[0] == "object" else place):
-                return ir.text_of(path)
-        return ""
-
-    def _labels(
-        self, kind: str, name: str, optimizer: str | None, world: World, event: ir.Event, place: Where
-    ) -> tuple[Label, ...]:
-        marks = world.marks
-        named = (
-            (marks.get(("scaled", name)), "gradients are scaled here"),
-            (marks.get(("plain",)) if kind == "unscaled-backward" else None, "this loss is not scaled"),
-            (marks.get(("stage", name, optimizer or "*")), "unscaled or stepped here"),
-            (marks.get(("update", name)) if kind.startswith("update-be") else None, "updated here"),
-            (marks.get(("zero", optimizer or "")) if kind == "no-gradients-at-step" else None, "zeroed here"),
-        )
-        labels = [Label(mark.span, text) for mark, text in named if mark is not None and mark.span != place.span]
-        if event.span != place.span:
-            labels.append(Label(event.span, f"{_DID.get(event.kind, 'used')} here"))
-        return tuple(labels)
-
-
-_DID = {
-    "clip": "clipped",
-    "grad-read": "read",
-    "unscale": "unscaled",
-    "step": "stepped",
-    "plain-step": "stepped",
-    "update": "updated",
-    "backward": "differentiated",
-    "zero-grad": "zeroed",
-}

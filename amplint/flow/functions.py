@@ -51,6 +51,7 @@ class Functions:
         self.methods: dict[str, dict[str, str]] = {}
         self.bases: dict[str, tuple[str, ...]] = {}
         self.scaler_classes: set[str] = set()
+        self.optimizer_classes: set[str] = set()
         self.module = self._add(Function(MODULE, file.tree, file.names.module, None, None))
         for node, scope in file.names.scopes.items():
             if scope.kind == "class":
@@ -92,13 +93,17 @@ class Functions:
         found: dict[str, str] = {}
         bases: list[str] = []
         for base in reversed(node.bases):
-            if SCALERS & set(self.file.resolve(base)):
+            names = set(self.file.resolve(base))
+            if SCALERS & names:
                 self.scaler_classes.add(name)
+            if any(known.startswith("torch.optim.") for known in names):
+                self.optimizer_classes.add(name)
             if isinstance(base, ast.Name) and base.id in self.classes and base.id not in (*seen, name):
                 found.update(self._class(base.id, self.classes[base.id], (*seen, name)))
                 bases += [base.id, *self.bases.get(base.id, ())]
-                if base.id in self.scaler_classes:
-                    self.scaler_classes.add(name)
+                for special in (self.scaler_classes, self.optimizer_classes):
+                    if base.id in special:
+                        special.add(name)
         for item in node.body:
             if item in self.by_node:
                 found[item.name] = self.by_node[item].name  # type: ignore[attr-defined]
@@ -114,7 +119,9 @@ class Functions:
         return self.by_node.get(scope.node, self.module)
 
     def home(self, name: str, function: Function) -> Function | None:
-        """The function in which a name used in `function` is bound, None for a name that is bound nowhere in the file."""
+        """The function in which a name used in `function` is bound, None for a name that is bound nowhere in the
+        file.
+        """
         current: Function | None = function
         while current is not None:
             if name in current.scope.globals:

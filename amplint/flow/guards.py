@@ -1,7 +1,8 @@
 """Conditions: what a test means in a world, and which worlds satisfy it.
 
-A condition is an atom keyed by its text with all paths resolved, so the same test in a helper and in its caller is the same
-atom; rebinding any path in it forgets what was known. `is None`, truth, `is_enabled()`, `not`, `and` and `or` are understood.
+A condition is an atom keyed by its text with all paths resolved, so the same test in a helper and in its caller is
+the same atom; rebinding any path in it forgets what was known. `is None`, truth, `is_enabled()`, `not`, `and` and
+`or` are understood.
 """
 
 from __future__ import annotations
@@ -201,7 +202,9 @@ class Guards:
             right_yes, right_no = self.split(second, left)
             both += right_yes
             no = no + right_no
-        return [w.copy(facts=w.facts | {(key, True)}) for w in both], [w.copy(facts=w.facts | {(key, False)}) for w in no]
+        return [w.copy(facts=w.facts | {(key, True)}) for w in both], [
+            w.copy(facts=w.facts | {(key, False)}) for w in no
+        ]
 
     def _whole(self, formula: Formula) -> str:
         key = self._keys.get(formula)
@@ -251,7 +254,9 @@ class Guards:
     # -- binding -----------------------------------------------------------------------------------------------------
 
     def bind(self, path: str, value: Abstract | None, world: World) -> World:
-        """The world in which the (resolved) path was given a new value; facts and conditions about the old one are gone."""
+        """The world in which the (resolved) path was given a new value; facts and conditions about the old one are
+        gone.
+        """
         dead = [fact for fact in world.facts if self._mentions(fact[0], path)]
         cells: dict[str, Abstract] = {}
         for name, held in world.cells.items():

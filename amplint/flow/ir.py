@@ -8,7 +8,7 @@ which is one abstract object.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from amplint.model import Span
 
@@ -133,8 +133,8 @@ class Maybe(NamedTuple):
     """Impure or not understood: both arms are possible and nothing is remembered."""
 
 
-Cond = Union[Atom, IsNone, Truthy, Enabled, Not, Both, Maybe, Constant]
-Value = Union[New, Copy, Scaled, Constant, Mix, Derived, Region, Plain, Opaque, Optimizer, Cond]
+Cond = Atom | IsNone | Truthy | Enabled | Not | Both | Maybe | Constant
+Value = New | Copy | Scaled | Constant | Mix | Derived | Region | Plain | Opaque | Optimizer | Cond
 
 CONDITIONS = (Atom, IsNone, Truthy, Enabled, Not, Both)
 
@@ -150,10 +150,10 @@ def either(left: Cond, right: Cond) -> Cond:
 class Event(NamedTuple):
     """Something that the protocol or a region knows.
 
-    `kind` is one of `protocol.EVENTS`, or `scale` (the call of `scaler.scale`), `scaler-use` (any other use that needs the
-    scaler), `autograd` (`torch.autograd.grad`), `foreign-backward` (a framework's), `gradients-changed` (by hand, perhaps
-    divided by the scale), `optimizer-call` (a method of the optimizer that isn't torch's). `span` is the call. `params` is the path whose `parameters()` are clipped or read. `loss` is what is
-    differentiated.
+    `kind` is one of `protocol.EVENTS`, or `scale` (the call of `scaler.scale`), `scaler-use` (any other use that
+    needs the scaler), `autograd` (`torch.autograd.grad`), `foreign-backward` (a framework's), `gradients-changed` (by
+    hand, perhaps divided by the scale), `optimizer-call` (a method of the optimizer that isn't torch's). `span` is
+    the call. `params` is the path whose `parameters()` are clipped or read. `loss` is what is differentiated.
     """
 
     kind: str
@@ -225,8 +225,8 @@ class Enter(NamedTuple):
 class Invoke(NamedTuple):
     """A call of a procedure of this file.
 
-    `args` are positional (by number) and keyword arguments. `receiver` is the path that `self` stands for. `result` is the
-    path that gets the returned value. `construct`: the call makes the receiver.
+    `args` are positional (by number) and keyword arguments. `receiver` is the path that `self` stands for. `result`
+    is the path that gets the returned value. `construct`: the call makes the receiver.
     """
 
     target: str
@@ -271,16 +271,17 @@ class Return(NamedTuple):
     span: Span
 
 
-Stmt = Union[Event, Assign, If, Loop, Try, Within, Enter, Invoke, Escape, Forget, Risk, Suspend, Jump, Return]
+Stmt = Event | Assign | If | Loop | Try | Within | Enter | Invoke | Escape | Forget | Risk | Suspend | Jump | Return
 Block = tuple[Stmt, ...]
 
 
 class Procedure:
     """One function, method, lambda or the module's own code.
 
-    `name` is dotted (`Trainer.fit`, `main.<closure>`). `outer` is the procedure around a closure. `owner` is the class of a
-    method, `receiver` its first parameter. `rebound` are the names assigned in it. `made` are the names that it binds to a
-    new scaler, and which are unbound until then. `objects` are the paths of scalers and optimizers that its events name.
+    `name` is dotted (`Trainer.fit`, `main.<closure>`). `outer` is the procedure around a closure. `owner` is the
+    class of a method, `receiver` its first parameter. `rebound` are the names assigned in it. `made` are the names
+    that it binds to a new scaler, and which are unbound until then. `objects` are the paths of scalers and optimizers
+    that its events name.
     """
 
     __slots__ = (

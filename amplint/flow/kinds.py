@@ -41,7 +41,7 @@ class Kinds:
     # -- asking ------------------------------------------------------------------------------------------------------
 
     def key(self, path: str, function: Function) -> tuple[str, str]:
-        """Where a path belongs: a class for what hangs on a method's receiver, else the function that binds its root."""
+        """Where a path belongs: a class for parts of a method's receiver, else the function that binds its root."""
         root = root_of(path)
         home = self.functions.home(root, function)
         if home is not None and home.receiver == root and home.owner is not None:
@@ -127,11 +127,13 @@ class Kinds:
         if not isinstance(call.func, (ast.Name, ast.Attribute)):
             return ""
         name = last_name(call.func)
-        if name in self.functions.classes and isinstance(call.func, ast.Name):
-            return "foreign" if name in self.functions.scaler_classes else f"class:{name}"
         names = self.file.resolve(call.func)
         if SCALERS & set(names):
             return SCALER
+        if name in self.functions.classes and isinstance(call.func, ast.Name):
+            if name in self.functions.optimizer_classes:
+                return OPTIMIZER
+            return "foreign" if name in self.functions.scaler_classes else f"class:{name}"
         if any(n.startswith("torch.optim.") and n.count(".") == 2 and name[:1].isupper() for n in names):
             return OPTIMIZER
         return ""
@@ -143,7 +145,7 @@ class Kinds:
         parent = self.file.parent(node)
         while parent is not None and not isinstance(parent, ast.stmt):
             if isinstance(parent, ast.Dict):
-                index = parent.values.index(node) if node in parent.values else -1  # type: ignore[arg-type]
+                index = parent.values.index(node) if node in parent.values else -1
                 key = parent.keys[index] if index >= 0 else None
                 suffix = f"[{key.value!r}]{suffix}" if isinstance(key, ast.Constant) else f"[*]{suffix}"
             elif isinstance(parent, (ast.List, ast.ListComp, ast.DictComp, ast.GeneratorExp)) or (

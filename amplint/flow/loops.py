@@ -1,4 +1,6 @@
-"""Scalers that are made anew in a training loop, and arms that differ in `zero_grad()`: questions about shape, not states."""
+"""Scalers that are made anew in a training loop, and arms that differ in `zero_grad()`: questions about shape, not
+states.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,6 @@ _USUAL_FLAG = re.compile(
 
 def _is_flag(test: str) -> bool:
     return all(_USUAL_FLAG.fullmatch(part) for part in re.split(r" (?:and|or) ", test))
-
 
 
 def scaler_in_loop(run: Statements, made: ir.New) -> None:

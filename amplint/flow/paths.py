@@ -36,7 +36,9 @@ def last_name(node: ast.AST | None) -> str:
 
 
 def base_of_collection(node: ast.expr) -> ast.expr:
-    """The collection whose elements an expression iterates over: `xs` of `enumerate(xs)`, `xs.values()`, `reversed(xs)`."""
+    """The collection whose elements an expression iterates over: `xs` of `enumerate(xs)`, `xs.values()`,
+    `reversed(xs)`.
+    """
     while isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("values", "items") and not node.args:
             node = node.func.value

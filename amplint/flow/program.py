@@ -75,6 +75,14 @@ class Program:
             if isinstance(statement, ir.Invoke) and statement.target != name
         )
 
+    def makes_scalers(self) -> bool:
+        """Whether any procedure makes a scaler."""
+        return any(
+            isinstance(statement, ir.Assign) and isinstance(statement.value, ir.New)
+            for procedure in self.procedures.values()
+            for statement in ir.every(procedure.body)
+        )
+
     def any_event(self, kind: str) -> bool:
         """Whether any procedure has an event of this kind."""
         return any(

@@ -1,9 +1,10 @@
 """What torch allows, as data: the automata of a loss scaler, of its optimizers and of their gradients.
 
-Four automata run side by side. `SCALE` and `CHECKS` belong to a scaler, `STAGE` and `GRADIENTS` to a pair of a scaler and an
-optimizer; `STAGE` is torch's own `OptState`. A cell of a table is the next state, or a `Fault` when the event is wrong there;
-an event without a cell changes nothing. The tables describe `torch.amp.GradScaler` of torch 1.6 to 2.13, whose methods did
-not change in this respect; a test runs every sequence of events up to length 6 against the real class.
+Four automata run side by side. `SCALE` and `CHECKS` belong to a scaler, `STAGE` and `GRADIENTS` to a pair of a scaler
+and an optimizer; `STAGE` is torch's own `OptState`. A cell of a table is the next state, or a `Fault` when the event
+is wrong there; an event without a cell changes nothing. The tables describe `torch.amp.GradScaler` of torch 1.6 to
+2.13, whose methods did not change in this respect; a test runs every sequence of events up to length 6 against the
+real class.
 
 `UNKNOWN` is the top of every automaton: no event is wrong there.
 """
@@ -11,7 +12,7 @@ not change in this respect; a test runs every sequence of events up to length 6 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 UNKNOWN = "unknown"
 
@@ -19,8 +20,8 @@ UNKNOWN = "unknown"
 class Fault(NamedTuple):
     """A wrong event: what to call it, whether torch raises, and the state that torch is in when it does not.
 
-    `kind` is the name of a rule of the catalogue. The engine refines it where the catalogue tells apart what torch does not
-    (a second `step()` in the same iteration, or in the next one because `update()` was skipped).
+    `kind` is the name of a rule of the catalogue. The engine refines it where the catalogue tells apart what torch
+    does not (a second `step()` in the same iteration, or in the next one because `update()` was skipped).
     """
 
     kind: str
@@ -28,7 +29,7 @@ class Fault(NamedTuple):
     then: str
 
 
-Cell = Union[str, Fault]
+Cell = str | Fault
 Table = Mapping[tuple[str, str], Cell]
 
 EVENTS = (
@@ -160,9 +161,9 @@ GRADIENTS: Table = {
 }
 """What the optimizer's gradients are.
 
-`clean` and `cleared` (there were some, and they were thrown away): none. `scaled`, `plain`, `mixed`: as the backward left
-them. `unscaled`: divided by the scale; `early`: `unscale_()` came before any backward. `spent`: a step used them. `late`: not
-used before `update()`. `blurred`: see the table.
+`clean` and `cleared` (there were some, and they were thrown away): none. `scaled`, `plain`, `mixed`: as the backward
+left them. `unscaled`: divided by the scale; `early`: `unscale_()` came before any backward. `spent`: a step used
+them. `late`: not used before `update()`. `blurred`: see the table.
 """
 
 SEVERAL_OPTIMIZERS: Table = {

@@ -56,7 +56,8 @@ def _root(path: str) -> str:
 
 
 class _Need:
-    """The paths whose contents can reach an event: read by events, or by tests that decide about something that matters.
+    """The paths whose contents can reach an event: read by events, or by tests that decide about something that
+    matters.
 
     Paths are names without their frame: the same name anywhere counts.
     """
@@ -80,7 +81,7 @@ class _Need:
             self.wanted = _with_receivers(self.wanted)
 
     def _losses(self) -> set[str]:
-        """The paths whose contents can be differentiated: for all others, it does not matter whether they are scaled."""
+        """The paths whose contents can be differentiated: for others, it does not matter whether they are scaled."""
         losses: set[str] = set()
         procedures = self.program.procedures
         size = -1
@@ -96,7 +97,9 @@ class _Need:
                     elif isinstance(s, ir.Invoke):
                         params = procedures[s.target].params
                         for slot, value in s.args:
-                            if (slot if isinstance(slot, str) else params[slot] if slot < len(params) else "") in losses:
+                            if (
+                                slot if isinstance(slot, str) else params[slot] if slot < len(params) else ""
+                            ) in losses:
                                 losses.update(_root(path) for path in ir.reads(value))
                         if _root(s.result) in losses:
                             results.add(s.target)
@@ -206,14 +209,17 @@ class _Sieve:
 
     def _kept(self, statement: ir.Stmt) -> ir.Block:
         if isinstance(statement, ir.Invoke):
-            return (statement,) if statement.target in self.hot else ()
+            if statement.target in self.hot:
+                return (statement,)
+            result = ir.Derived(tuple(value for _, value in statement.args))
+            return self._kept(ir.Assign(statement.result, result, statement.span))
         if isinstance(statement, ir.Assign):
             made = isinstance(statement.value, (ir.New, ir.Optimizer))
             if not made and not self._matters(statement.path):
                 return ()
-            if self.losses is not None and isinstance(statement.value, _NUMBERS):
-                if _root(statement.path) not in self.losses:
-                    return (statement._replace(value=ir.Opaque()),)
+            number = self.losses is not None and isinstance(statement.value, _NUMBERS)
+            if number and _root(statement.path) not in (self.losses or ()):
+                return (statement._replace(value=ir.Opaque()),)
             return (statement,)
         if isinstance(statement, ir.Forget):
             paths = tuple(path for path in statement.paths if self.wanted is None or _root(path) in self.wanted)
@@ -235,10 +241,9 @@ class _Sieve:
             return (ir.Try(parts[0], handlers, parts[1], parts[2]),)
         if isinstance(statement, ir.Within):
             inner = self.block(statement.body)
-            if (
-                not inner
-                or (isinstance(statement.value, (ir.Plain, ir.Opaque))
-                and not any(isinstance(s, ir.Enter) for s in ir.every(inner)))
+            if not inner or (
+                isinstance(statement.value, (ir.Plain, ir.Opaque))
+                and not any(isinstance(s, ir.Enter) for s in ir.every(inner))
             ):
                 return inner
             return (statement._replace(body=inner),)

@@ -1,7 +1,7 @@
 """Summaries: what a call of one of the file's procedures does to a world, remembered for the next round of a loop.
 
-A summary is exact: it belongs to one call, entered in one state. Helpers that are entered in another state, or from another
-place, are interpreted anew, so that their places and guards keep their meaning.
+A summary is exact: it belongs to one call, entered in one state. Helpers that are entered in another state, or from
+another place, are interpreted anew, so that their places and guards keep their meaning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From faults of the automata to violations: naming them as the catalogue does, blaming the right place, and counting.
 
-The automata know that torch raises at a second `unscale_()`; whether that is `unscale-twice`, an `update()` skipped on a path
-or an `unscale_()` inside an accumulation window shows in the loops and decisions since the first one.
+The automata know that torch raises at a second `unscale_()`; whether that is `unscale-twice`, an `update()` skipped
+on a path or an `unscale_()` inside an accumulation window shows in the loops and decisions since the first one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from amplint.flow.worlds import Mark, Stack, Step, World, common
 from amplint.model import Label, Span
 
 BOUNDARY = re.compile(
-    r"%|accum|micro|sync_grad|should_step|is_last|last_|boundary|need_update|do_step|update_(?:freq|every|grad|param|step)",
+    r"%|accum|micro|sync_grad|should_step|is_last|last_|boundary|need_update|do_step"
+    r"|update_(?:freq|every|grad|param|step)",
     re.IGNORECASE,
 )
 """Tests that look like the boundary of a gradient accumulation window."""
@@ -47,7 +48,7 @@ class Hit(NamedTuple):
 
 
 def blame(event: Where, partner: Mark | None) -> Where:
-    """The event as seen from the function that holds it and its partner: the helper's call, if it happens in a helper."""
+    """The event as seen from the function that holds it and its partner: the call of the helper it happens in."""
     if partner is None:
         return event
     shared = common(event.stack, partner.stack)

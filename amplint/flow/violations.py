@@ -13,22 +13,24 @@ if TYPE_CHECKING:
 class Violation(NamedTuple):
     """One misuse on a path, ready to be worded and fixed by the rule of the same name.
 
-    `kind` is the name of a rule of the catalogue (`clip-before-unscale`). `span` is the blamed expression: the call that is
-    wrong or, where the wrong call happens inside a helper, the call of the helper in the function that also holds the
-    other half of the story. `place` is the wrong call itself (equal to `span` without a helper).
+    `kind` is the name of a rule of the catalogue (`clip-before-unscale`). `span` is the blamed expression: the call
+    that is wrong or, where the wrong call happens inside a helper, the call of the helper in the function that also
+    holds the other half of the story. `place` is the wrong call itself (equal to `span` without a helper).
 
-    `certain`: every way to reach the place is wrong, in the first round of the loops around it or in the next; otherwise some
-    ways are right, and `path` holds the decisions that lead to the wrong one. `raises`: torch raises there.
+    `certain`: every way to reach the place is wrong, in the first round of the loops around it or in the next;
+    otherwise some ways are right, and `path` holds the decisions that lead to the wrong one. `raises`: torch raises
+    there.
 
-    `labels` are the related places in the order of events, worded ("gradients are scaled here"); `path` the decisions on the
-    way, worded ("when `norm > limit`").
+    `labels` are the related places in the order of events, worded ("gradients are scaled here"); `path` the decisions
+    on the way, worded ("when `norm > limit`").
 
-    Facts for fixes, all as source text that is valid in the function of `span`; empty where there is none: `scaler` is the
-    scaler's expression, `optimizer` the optimizer meant, `optimizers` all those that the scaler steps in this function.
-    `related` is the other place that the rule's message names (the scaled backward, the earlier step, the update that is
-    passed over, ...). `threshold` is the literal bound of a clip, None where it is computed. `again` (step-in-autocast):
-    another backward runs in the same region afterwards. `optimizer_class` is the last name of the optimizer's class where
-    it is made in view (`SGD`). `per_iteration` (scaler-in-loop): the loop is the one that steps.
+    Facts for fixes, all as source text that is valid in the function of `span`; empty where there is none: `scaler`
+    is the scaler's expression, `optimizer` the optimizer meant, `optimizers` all those that the scaler steps in this
+    function. `related` is the other place that the rule's message names (the scaled backward, the earlier step, the
+    update that is passed over, ...). `threshold` is the literal bound of a clip, None where it is computed. `again`
+    (step-in-autocast): another backward runs in the same region afterwards. `optimizer_class` is the last name of the
+    optimizer's class where it is made in view (`SGD`). `per_iteration` (scaler-in-loop): the loop is the one that
+    steps.
     """
 
     kind: str

@@ -45,32 +45,39 @@ FRAMEWORK = re.compile(r"accelerator|fabric|engine|strategy|precision|context|de
 SCALER_NAME = re.compile(r"scaler", re.IGNORECASE)
 OPTIMIZER_NAME = re.compile(r"optim|(?:^|_)opt(?:_|\d|$)|(?:^|_)opt[a-z]?$|_opt", re.IGNORECASE)
 SCHEDULER_NAME = re.compile(
-    r"sched|warmup|lr_?decay|(?:^|_)lr(?:_|$)|ema|meter|timer|prof|logger|pbar|bar$", re.IGNORECASE
+    r"sched|warmup|LR$|lr_?decay|(?:^|_)lr(?:_|$)|ema|meter|timer|prof|logger|pbar|bar$", re.IGNORECASE
 )
 PARAMETER_NAME = re.compile(r"^(?:p|pp|w|par|prm)$|param|weight|bias", re.IGNORECASE)
 
-PURE_CALLS = frozenset(
-    ["len", "hasattr", "isinstance", "issubclass", "getattr", "bool", "int", "float", "str", "min", "max", "abs", "is_available", "is_enabled", "is_initialized", "get", "is_main_process", "is_rank_zero", "startswith", "endswith", "lower", "upper", "isfinite", "isnan", "isinf", "all", "any", "item", "get_rank", "get_world_size", "device_count", "is_bf16_supported", "parse", "Version", "divmod", "round", "issubset", "keys", "values", "is_autocast_enabled"]
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+PURE_CALLS = _words(
+    "len hasattr isinstance issubclass getattr bool int float str min max abs is_available is_enabled "
+    "is_initialized get is_main_process is_rank_zero startswith endswith lower upper isfinite isnan isinf all any "
+    "item get_rank get_world_size device_count is_bf16_supported parse Version divmod round issubset keys values "
+    "is_autocast_enabled"
 )
 HARMLESS_CALL = re.compile(
-    r"^(?:print|len|id|str|repr|type|isinstance|hasattr|getattr|setattr|dict|list|tuple|set|next|iter|enumerate|zip|vars|sum"
-    r"|max|min|range|copy|deepcopy|append|extend|format|join|items|keys|values|get|item|detach|cpu|numpy|tolist|size|parameters"
-    r"|train|eval|set_postfix|set_description|add_scalar|synchronize|barrier|time|sleep|info|debug|warning|error|write|flush)$"
-    r"|save|load|log|sched|warmup|lr_|_lr|learning_rate|checkpoint|state|resume|restore|print|watch|ema|broadcast|summary|count"
-    r"|meter|param_group|register|seed|hook|profil",
+    r"^(?:print|len|id|str|repr|type|isinstance|hasattr|getattr|setattr|dict|list|tuple|set|next|iter|enumerate|zip|vars"
+    r"|sum|max|min|range|copy|deepcopy|append|extend|format|join|items|keys|values|get|item|detach|cpu|numpy|tolist|size"
+    r"|parameters|train|eval|set_postfix|set_description|add_scalar|synchronize|barrier|time|sleep|info|debug|warning"
+    r"|error|write|flush)$"
+    r"|save|load|log|sched|warmup|lr_|_lr|learning_rate|checkpoint|state|resume|restore|print|watch|ema|broadcast"
+    r"|summary|count|meter|param_group|register|seed|hook|profil",
     re.IGNORECASE,
 )
 """Callees that do not step, scale or unscale anything, and are not what a handler is there for."""
 
-HOOK_NAME = re.compile(r"step|optim|backward|train|update|scal|zero|clip|hook|callback|after|before|_iter", re.IGNORECASE)
+HOOK_NAME = re.compile(
+    r"step|optim|backward|train|update|scal|zero|clip|hook|callback|after|before|_iter", re.IGNORECASE
+)
 """Methods of an unseen base class that may take part in the protocol."""
 
-READS_GRADIENTS = frozenset(
-    ["norm", "abs", "mean", "max", "min", "sum", "std", "isnan", "isinf", "isfinite", "item", "histc", "numpy", "tolist", "pow", "square"]
+READS_GRADIENTS = _words("norm abs mean max min sum std isnan isinf isfinite item histc numpy tolist pow square")
+OPTIMIZER_METHODS = _words(
+    "state_dict load_state_dict add_param_group param_groups register_step_pre_hook register_step_post_hook train eval"
 )
-OPTIMIZER_METHODS = frozenset(
-    ["state_dict", "load_state_dict", "add_param_group", "param_groups", "register_step_pre_hook", "register_step_post_hook", "train", "eval"]
-)
-TENSOR_METHODS = frozenset(
-    ["mean", "sum", "float", "double", "to", "cpu", "cuda", "squeeze", "clone", "reshape", "view", "item", "detach", "half", "div", "mul"]
-)
+TENSOR_METHODS = _words("mean sum float double to cpu cuda squeeze clone reshape view item detach half div mul")

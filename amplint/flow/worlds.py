@@ -1,8 +1,8 @@
 """Worlds: what may be true at a point of a function, and how worlds merge.
 
-A world holds the contents of the few cells that matter, the typestates, the guard facts assumed so far and the autocast
-regions entered. Worlds that agree in all but facts merge and keep the facts that they share (property simulation), so their
-number follows the number of typestates, not of paths.
+A world holds the contents of the few cells that matter, the typestates, the guard facts assumed so far and the
+autocast regions entered. Worlds that agree in all but facts merge and keep the facts that they share (property
+simulation), so their number follows the number of typestates, not of paths.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ Formula = tuple[object, ...]
 """A resolved condition: ("true",), ("false",), ("maybe",), ("atom", key), ("not", f) or ("and", f, g)."""
 
 Abstract = tuple[object, ...]
-"""The contents of a cell: ("object", id), ("off",), ("none",), ("unbound",), ("scaled", scaler), ("region", span, formula or
-None), which keep worlds apart; ("bool", truth), ("null",) for a None that is no scaler, ("plain",), ("when", formula), which
-do not."""
+"""The contents of a cell: ("object", id), ("off",), ("none",), ("unbound",), ("scaled", scaler), ("region", span,
+formula or None), which keep worlds apart; ("bool", truth), ("null",) for a None that is no scaler, ("plain",),
+("when", formula), which do not.
+"""
 
 _KEPT_APART = frozenset({"object", "off", "none", "unbound", "scaled", "region"})
 
 Key = tuple[str, ...]
-"""A typestate's name: ("scale", scaler), ("checks", scaler), ("stage", scaler, optimizer), ("gradients", scaler, optimizer),
-("region", span), ("lap",)."""
+"""A typestate's name: ("scale", scaler), ("checks", scaler), ("stage", scaler, optimizer), ("gradients", scaler,
+optimizer), ("region", span), ("lap",).
+"""
 
 
 class Mark(NamedTuple):
@@ -160,7 +162,9 @@ class World:
         return self.copy(types={key: v for key, v in self.types.items() if len(key) < 2 or key[1] != scaler})
 
     def doubt(self, scaler: str | None = None, optimizer: str | None = None) -> World:
-        """The world with the states of a scaler, an optimizer or their pair unknown (of everything, if neither is given)."""
+        """The world with the states of a scaler, an optimizer or their pair unknown (of everything, if neither is
+        given).
+        """
 
         def meant(key: Key) -> bool:
             if key[0] not in ("scale", "checks", "stage", "gradients"):

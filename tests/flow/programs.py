@@ -36,7 +36,9 @@ def expected(text: str) -> set[tuple[int, str]]:
 
 # -- order on one path ------------------------------------------------------------------------------------------------
 
-program("the documented loop", """
+program(
+    "the documented loop",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -48,8 +50,11 @@ program("the documented loop", """
             clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(opt)
             scaler.update()
-""")
-program("clip without unscale_", """
+""",
+)
+program(
+    "clip without unscale_",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -58,8 +63,11 @@ program("clip without unscale_", """
             clip_grad_value_(model.parameters(), 1.0)  # !clip-before-unscale
             scaler.step(opt)
             scaler.update()
-""")
-program("unscale_ only after the clip", """
+""",
+)
+program(
+    "unscale_ only after the clip",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -69,8 +77,11 @@ program("unscale_ only after the clip", """
             scaler.unscale_(opt)
             scaler.step(opt)
             scaler.update()
-""")
-program("clip by hand", """
+""",
+)
+program(
+    "clip by hand",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -80,8 +91,11 @@ program("clip by hand", """
                 p.grad.clamp_(-1, 1)  # !clip-before-unscale
             scaler.step(opt)
             scaler.update()
-""")
-program("a threshold that is multiplied by the scale", """
+""",
+)
+program(
+    "a threshold that is multiplied by the scale",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -90,8 +104,11 @@ program("a threshold that is multiplied by the scale", """
             clip_grad_norm_(model.parameters(), 1.0 * scaler.get_scale())
             scaler.step(opt)
             scaler.update()
-""")
-program("unscale_ twice in a row", """
+""",
+)
+program(
+    "unscale_ twice in a row",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -102,8 +119,11 @@ program("unscale_ twice in a row", """
             scaler.unscale_(opt)  # !unscale-twice
             scaler.step(opt)
             scaler.update()
-""")
-program("unscale_ after step", """
+""",
+)
+program(
+    "unscale_ after step",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -112,8 +132,11 @@ program("unscale_ after step", """
             scaler.step(opt)
             scaler.unscale_(opt)  # !unscale-after-step
             scaler.update()
-""")
-program("step twice before update", """
+""",
+)
+program(
+    "step twice before update",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -122,8 +145,11 @@ program("step twice before update", """
             scaler.step(opt)
             scaler.step(opt)  # !scaler-step-twice
             scaler.update()
-""")
-program("update before step", """
+""",
+)
+program(
+    "update before step",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -131,8 +157,11 @@ program("update before step", """
             scaler.scale(loss_fn(model(x), y)).backward()
             scaler.update()  # !update-before-step
             scaler.step(opt)
-""")
-program("no update at all, in a nested loop", """
+""",
+)
+program(
+    "no update at all, in a nested loop",
+    """
     def train(model, opt, loaders, loss_fn, epochs):
         scaler = GradScaler()
         for epoch in range(epochs):
@@ -140,8 +169,11 @@ program("no update at all, in a nested loop", """
                 opt.zero_grad()
                 scaler.scale(loss_fn(model(x), y)).backward()
                 scaler.step(opt)  # !missing-update
-""")
-program("update once an epoch", """
+""",
+)
+program(
+    "update once an epoch",
+    """
     def train(model, opt, loaders, loss_fn):
         scaler = GradScaler()
         for loader in loaders:
@@ -150,8 +182,11 @@ program("update once an epoch", """
                 scaler.scale(loss_fn(model(x), y)).backward()
                 scaler.step(opt)  # !missing-update
             scaler.update()
-""")
-program("the scaled loss is bound again and stepped without the scaler", """
+""",
+)
+program(
+    "the scaled loss is bound again and stepped without the scaler",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -160,8 +195,11 @@ program("the scaled loss is bound again and stepped without the scaler", """
             loss.backward()
             opt.step()  # !step-bypasses-scaler
             scaler.update()
-""")
-program("a plain step after unscale_", """
+""",
+)
+program(
+    "a plain step after unscale_",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -171,8 +209,11 @@ program("a plain step after unscale_", """
             clip_grad_norm_(model.parameters(), 1.0)
             opt.step()  # !step-bypasses-scaler
             scaler.update()
-""")
-program("a plain step left over after the scaler's", """
+""",
+)
+program(
+    "a plain step left over after the scaler's",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -181,8 +222,11 @@ program("a plain step left over after the scaler's", """
             scaler.step(opt)
             scaler.update()
             opt.step()  # !double-step
-""")
-program("scale() is never called", """
+""",
+)
+program(
+    "scale() is never called",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -191,8 +235,11 @@ program("scale() is never called", """
             loss.backward()  # !unscaled-backward
             scaler.step(opt)
             scaler.update()
-""")
-program("the result of scale() is thrown away", """
+""",
+)
+program(
+    "the result of scale() is thrown away",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -202,8 +249,11 @@ program("the result of scale() is thrown away", """
             loss.backward()  # !unscaled-backward
             scaler.step(opt)
             scaler.update()
-""")
-program("zero_grad between backward and step", """
+""",
+)
+program(
+    "zero_grad between backward and step",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -211,8 +261,11 @@ program("zero_grad between backward and step", """
             opt.zero_grad()  # !no-gradients-at-step
             scaler.step(opt)
             scaler.update()
-""")
-program("clip after the step", """
+""",
+)
+program(
+    "clip after the step",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -221,8 +274,11 @@ program("clip after the step", """
             scaler.step(opt)
             clip_grad_norm_(model.parameters(), 1.0)  # !clip-after-step
             scaler.update()
-""")
-program("a norm of scaled gradients", """
+""",
+)
+program(
+    "a norm of scaled gradients",
+    """
     def train(model, opt, loader, loss_fn, log):
         scaler = GradScaler()
         for x, y in loader:
@@ -231,8 +287,11 @@ program("a norm of scaled gradients", """
             log(sum(p.grad.norm() for p in model.parameters()))  # !grad-read-before-unscale
             scaler.step(opt)
             scaler.update()
-""")
-program("an average over ranks is linear", """
+""",
+)
+program(
+    "an average over ranks is linear",
+    """
     def train(model, opt, loader, loss_fn, world):
         scaler = GradScaler()
         for x, y in loader:
@@ -243,11 +302,14 @@ program("an average over ranks is linear", """
                 p.grad /= world
             scaler.step(opt)
             scaler.update()
-""")
+""",
+)
 
 # -- branches ---------------------------------------------------------------------------------------------------------
 
-program("one flag tested three times", """
+program(
+    "one flag tested three times",
+    """
     def train(model, opt, loader, loss_fn, use_amp):
         scaler = GradScaler(enabled=use_amp)
         for x, y in loader:
@@ -265,8 +327,11 @@ program("one flag tested three times", """
             else:
                 scaler.step(opt)
                 scaler.update()
-""")
-program("one flag tested twice, and unscale_ forgotten", """
+""",
+)
+program(
+    "one flag tested twice, and unscale_ forgotten",
+    """
     def train(model, opt, loader, loss_fn, use_amp):
         scaler = GradScaler(enabled=use_amp)
         for x, y in loader:
@@ -282,8 +347,11 @@ program("one flag tested twice, and unscale_ forgotten", """
                 scaler.update()
             else:
                 opt.step()
-""")
-program("a scaler or None", """
+""",
+)
+program(
+    "a scaler or None",
+    """
     def train(model, opt, loader, loss_fn, scaler=None):
         for x, y in loader:
             opt.zero_grad()
@@ -299,8 +367,11 @@ program("a scaler or None", """
                 scaler.update()
             else:
                 opt.step()
-""")
-program("made under one guard, tested by another", """
+""",
+)
+program(
+    "made under one guard, tested by another",
+    """
     def train(model, opt, loader, loss_fn, args):
         scaler = GradScaler() if args.amp else None
         for x, y in loader:
@@ -318,8 +389,11 @@ program("made under one guard, tested by another", """
                 scaler.update()
             else:
                 opt.step()
-""")
-program("a flag kept in a local", """
+""",
+)
+program(
+    "a flag kept in a local",
+    """
     def train(model, opt, loader, loss_fn, args):
         amp = args.fp16 and torch.cuda.is_available()
         scaler = GradScaler(enabled=amp)
@@ -337,8 +411,11 @@ program("a flag kept in a local", """
                 scaler.update()
             else:
                 opt.step()
-""")
-program("a guard that is bound again in between", """
+""",
+)
+program(
+    "a guard that is bound again in between",
+    """
     def train(model, opt, loader, loss_fn, warm):
         scaler = GradScaler()
         for i, x in enumerate(loader):
@@ -351,8 +428,11 @@ program("a guard that is bound again in between", """
                 scaler.unscale_(opt)  # !unscale-twice
             scaler.step(opt)
             scaler.update()
-""")
-program("is_enabled() guards", """
+""",
+)
+program(
+    "is_enabled() guards",
+    """
     def train(model, opt, loader, loss_fn, amp):
         scaler = GradScaler(enabled=amp)
         for x in loader:
@@ -368,8 +448,11 @@ program("is_enabled() guards", """
                 continue
             scaler.step(opt)
             scaler.update()
-""")
-program("disabled by a literal", """
+""",
+)
+program(
+    "disabled by a literal",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler(enabled=False)
         for x in loader:
@@ -378,8 +461,11 @@ program("disabled by a literal", """
             clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(opt)
             scaler.update()
-""")
-program("a threshold tested twice in two spellings", """
+""",
+)
+program(
+    "a threshold tested twice in two spellings",
+    """
     def train(model, opt, loader, loss_fn, clip):
         scaler = GradScaler()
         for x in loader:
@@ -391,8 +477,11 @@ program("a threshold tested twice in two spellings", """
                 clip_grad_norm_(model.parameters(), clip)
             scaler.step(opt)
             scaler.update()
-""")
-program("match on the precision", """
+""",
+)
+program(
+    "match on the precision",
+    """
     def train(model, opt, loader, loss_fn, precision):
         scaler = GradScaler()
         for x in loader:
@@ -407,8 +496,11 @@ program("match on the precision", """
                 case _:
                     loss.backward()
                     opt.step()
-""")
-program("update skipped by a continue", """
+""",
+)
+program(
+    "update skipped by a continue",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x in loader:
@@ -420,8 +512,11 @@ program("update skipped by a continue", """
                 continue
             scaler.step(opt)
             scaler.update()
-""")
-program("update only now and then", """
+""",
+)
+program(
+    "update only now and then",
+    """
     def train(model, opt, loader, loss_fn, log_every):
         scaler = GradScaler()
         for i, x in enumerate(loader):
@@ -430,8 +525,11 @@ program("update only now and then", """
             scaler.step(opt)  # !update-skipped-on-path
             if i > log_every:
                 scaler.update()
-""")
-program("a NaN loss is skipped before scale()", """
+""",
+)
+program(
+    "a NaN loss is skipped before scale()",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x in loader:
@@ -442,8 +540,11 @@ program("a NaN loss is skipped before scale()", """
             scaler.scale(loss).backward()
             scaler.step(opt)
             scaler.update()
-""")
-program("used where it may be unbound", """
+""",
+)
+program(
+    "used where it may be unbound",
+    """
     def train(model, opt, loader, loss_fn, amp):
         if amp:
             scaler = GradScaler()
@@ -452,11 +553,14 @@ program("used where it may be unbound", """
             scaler.scale(loss_fn(model(x))).backward()  # !scaler-maybe-unbound
             scaler.step(opt)
             scaler.update()
-""")
+""",
+)
 
 # -- accumulation -----------------------------------------------------------------------------------------------------
 
-program("accumulation as documented, with a tail", """
+program(
+    "accumulation as documented, with a tail",
+    """
     def train(model, opt, loader, loss_fn, accum):
         scaler = GradScaler()
         for i, (x, y) in enumerate(loader):
@@ -471,8 +575,11 @@ program("accumulation as documented, with a tail", """
             scaler.step(opt)
             scaler.update()
             opt.zero_grad()
-""")
-program("accumulation with a continue", """
+""",
+)
+program(
+    "accumulation with a continue",
+    """
     def train(model, opt, loader, loss_fn, accum):
         scaler = GradScaler()
         for i, (x, y) in enumerate(loader):
@@ -484,8 +591,11 @@ program("accumulation with a continue", """
             scaler.step(opt)
             scaler.update()
             opt.zero_grad()
-""")
-program("the boundary in a local, asked three times", """
+""",
+)
+program(
+    "the boundary in a local, asked three times",
+    """
     def train(model, opt, loader, loss_fn, accum):
         scaler = GradScaler()
         for i, (x, y) in enumerate(loader):
@@ -499,8 +609,11 @@ program("the boundary in a local, asked three times", """
             if last_micro_batch:
                 scaler.update()
                 opt.zero_grad()
-""")
-program("unscale_ on every micro-batch", """
+""",
+)
+program(
+    "unscale_ on every micro-batch",
+    """
     def train(model, opt, loader, loss_fn, accum):
         scaler = GradScaler()
         for i, (x, y) in enumerate(loader):
@@ -511,8 +624,11 @@ program("unscale_ on every micro-batch", """
                 scaler.step(opt)
                 scaler.update()
                 opt.zero_grad()
-""")
-program("update on every micro-batch", """
+""",
+)
+program(
+    "update on every micro-batch",
+    """
     def train(model, opt, loader, loss_fn, accum):
         scaler = GradScaler()
         for i, (x, y) in enumerate(loader):
@@ -521,8 +637,11 @@ program("update on every micro-batch", """
                 scaler.step(opt)
                 opt.zero_grad()
             scaler.update()  # !update-in-accumulation
-""")
-program("unscale_ between two losses of one step", """
+""",
+)
+program(
+    "unscale_ between two losses of one step",
+    """
     def train(model, opt, loader, first, second):
         scaler = GradScaler()
         for x in loader:
@@ -532,11 +651,14 @@ program("unscale_ between two losses of one step", """
             scaler.scale(second(model(x))).backward()
             scaler.step(opt)
             scaler.update()
-""")
+""",
+)
 
 # -- exceptions -------------------------------------------------------------------------------------------------------
 
-program("update in finally", """
+program(
+    "update in finally",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x in loader:
@@ -546,8 +668,11 @@ program("update in finally", """
             finally:
                 scaler.update()
                 opt.zero_grad()
-""")
-program("a handler goes on without update", """
+""",
+)
+program(
+    "a handler goes on without update",
+    """
     def train(model, opt, loader, loss_fn, check):
         scaler = GradScaler()
         for x in loader:
@@ -560,8 +685,11 @@ program("a handler goes on without update", """
                 scaler.update()
             except RuntimeError:
                 continue
-""")
-program("a handler for what the model raises", """
+""",
+)
+program(
+    "a handler for what the model raises",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x in loader:
@@ -573,8 +701,11 @@ program("a handler for what the model raises", """
                 opt.zero_grad()
             except RuntimeError:
                 opt.zero_grad()
-""")
-program("while True, next() and StopIteration", """
+""",
+)
+program(
+    "while True, next() and StopIteration",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         it = iter(loader)
@@ -592,4 +723,5 @@ program("while True, next() and StopIteration", """
             scaler.step(opt)
             scaler.update()
             opt.zero_grad()
-""")
+""",
+)

@@ -6,7 +6,9 @@ from tests.flow.programs import program
 
 # -- helpers, closures, classes ---------------------------------------------------------------------------------------
 
-program("methods of a class share self.scaler", """
+program(
+    "methods of a class share self.scaler",
+    """
     class Trainer:
         def __init__(self, model, opt):
             self.model, self.opt = model, opt
@@ -22,8 +24,11 @@ program("methods of a class share self.scaler", """
             self.clip()
             self.scaler.step(self.opt)
             self.scaler.update()
-""")
-program("a helper method clips scaled gradients", """
+""",
+)
+program(
+    "a helper method clips scaled gradients",
+    """
     class Trainer:
         def __init__(self, model, opt):
             self.model, self.opt = model, opt
@@ -38,8 +43,11 @@ program("a helper method clips scaled gradients", """
             self.clip()  # !clip-before-unscale
             self.gs.step(self.opt)
             self.gs.update()
-""")
-program("the methods of a base class in the same file", """
+""",
+)
+program(
+    "the methods of a base class in the same file",
+    """
     class Base:
         def __init__(self, opt):
             self.opt = opt
@@ -56,8 +64,11 @@ program("the methods of a base class in the same file", """
                 self.scaler.scale(loss_fn(x)).backward()
                 self.finish()
                 self.opt.step()  # !double-step
-""")
-program("a method holds a whole iteration, and the loop is elsewhere", """
+""",
+)
+program(
+    "a method holds a whole iteration, and the loop is elsewhere",
+    """
     class Trainer:
         def __init__(self, opt):
             self.opt = opt
@@ -71,8 +82,11 @@ program("a method holds a whole iteration, and the loop is elsewhere", """
                 return
             self.scaler.step(self.opt)
             self.scaler.update()
-""")
-program("the update is in another method", """
+""",
+)
+program(
+    "the update is in another method",
+    """
     class Trainer:
         def __init__(self, opt):
             self.opt = opt
@@ -85,8 +99,11 @@ program("the update is in another method", """
 
         def on_train_batch_end(self):
             self.scaler.update()
-""")
-program("a helper function that is not wrong by itself", """
+""",
+)
+program(
+    "a helper function that is not wrong by itself",
+    """
     def clip(scaler, opt, model):
         scaler.unscale_(opt)
         clip_grad_norm_(model.parameters(), 1.0)
@@ -100,8 +117,11 @@ program("a helper function that is not wrong by itself", """
             clip(scaler, opt, model)  # !unscale-twice
             scaler.step(opt)
             scaler.update()
-""")
-program("a guard on a field of an argument, in a helper and its caller", """
+""",
+)
+program(
+    "a guard on a field of an argument, in a helper and its caller",
+    """
     def step(model, x, loss_fn, scaler, a):
         if a.fp16:
             if a.amp == "pytorch":
@@ -127,8 +147,11 @@ program("a guard on a field of an argument, in a helper and its caller", """
                 scaler.update()
             else:
                 opt.step()
-""")
-program("a closure as the training step", """
+""",
+)
+program(
+    "a closure as the training step",
+    """
     def main(model, opt, loader, loss_fn):
         scaler = GradScaler()
 
@@ -141,8 +164,11 @@ program("a closure as the training step", """
 
         for x in loader:
             step(x)
-""")
-program("a partial of the clip", """
+""",
+)
+program(
+    "a partial of the clip",
+    """
     clip = functools.partial(clip_grad_norm_, max_norm=1.0)
 
     def train(model, opt, loader, loss_fn):
@@ -153,8 +179,11 @@ program("a partial of the clip", """
             clip(model.parameters())  # !clip-before-unscale
             scaler.step(opt)
             scaler.update()
-""")
-program("a lambda clips", """
+""",
+)
+program(
+    "a lambda clips",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         clip = lambda: clip_grad_norm_(model.parameters(), 1.0)
@@ -164,8 +193,11 @@ program("a lambda clips", """
             clip()  # !clip-before-unscale
             scaler.step(opt)
             scaler.update()
-""")
-program("an unknown callee gets the scaler", """
+""",
+)
+program(
+    "an unknown callee gets the scaler",
+    """
     from engine import clip_everything
 
     def train(model, opt, loader, loss_fn):
@@ -175,14 +207,20 @@ program("an unknown callee gets the scaler", """
             clip_everything(model, scaler, opt)
             clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(opt)
-""")
-program("a helper that starts in the middle of the protocol", """
+""",
+)
+program(
+    "a helper that starts in the middle of the protocol",
+    """
     def finish(scaler, opt, model):
         clip_grad_norm_(model.parameters(), 1.0)
         scaler.step(opt)
         scaler.update()
-""")
-program("a callable wrapper with a flag", """
+""",
+)
+program(
+    "a callable wrapper with a flag",
+    """
     class Scaler:
         def __init__(self):
             self._scaler = GradScaler()
@@ -203,8 +241,11 @@ program("a callable wrapper with a flag", """
             loss_scaler(loss_fn(model(x)), opt, model.parameters(), clip=1.0, need_update=last)
             if last:
                 opt.zero_grad()
-""")
-program("a subclass of GradScaler", """
+""",
+)
+program(
+    "a subclass of GradScaler",
+    """
     class MyScaler(GradScaler):
         def unscale_(self, optimizer):
             return None
@@ -217,8 +258,11 @@ program("a subclass of GradScaler", """
             clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(opt)
             scaler.update()
-""")
-program("a script under __main__", """
+""",
+)
+program(
+    "a script under __main__",
+    """
     model = torch.nn.Linear(2, 2)
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = torch.cuda.amp.GradScaler()
@@ -229,8 +273,11 @@ program("a script under __main__", """
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # !clip-before-unscale
             scaler.step(opt)
             scaler.update()
-""")
-program("names without a hint", """
+""",
+)
+program(
+    "names without a hint",
+    """
     def train(net, o, data, f, g):
         for x in data:
             o.zero_grad()
@@ -238,8 +285,11 @@ program("names without a hint", """
             clip_grad_norm_(net.parameters(), 1.0)  # !clip-before-unscale
             g.step(o)
             g.update()
-""")
-program("a dataclass field and a dict item", """
+""",
+)
+program(
+    "a dataclass field and a dict item",
+    """
     import dataclasses
 
     @dataclasses.dataclass
@@ -263,8 +313,11 @@ program("a dataclass field and a dict item", """
             parts["scaler"].unscale_(parts["opt"])  # !unscale-twice
             parts["scaler"].step(parts["opt"])
             parts["scaler"].update()
-""")
-program("async, generators and walrus", """
+""",
+)
+program(
+    "async, generators and walrus",
+    """
     async def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         async for x in loader:
@@ -283,8 +336,11 @@ program("async, generators and walrus", """
             scaler.scale(loss_fn(model(x))).backward()
             scaler.step(opt)  # !missing-update
             yield x
-""")
-program("the scaler is made anew for every epoch", """
+""",
+)
+program(
+    "the scaler is made anew for every epoch",
+    """
     def train_one_epoch(model, opt, loader, loss_fn):
         scaler = GradScaler()  # !scaler-in-loop
         for x in loader:
@@ -292,8 +348,11 @@ program("the scaler is made anew for every epoch", """
             scaler.scale(loss_fn(model(x))).backward()
             scaler.step(opt)
             scaler.update()
-""")
-program("the scaler is made anew for every batch", """
+""",
+)
+program(
+    "the scaler is made anew for every batch",
+    """
     def train(model, opt, loader, loss_fn):
         for x in loader:
             scaler = GradScaler()  # !scaler-in-loop
@@ -301,8 +360,11 @@ program("the scaler is made anew for every batch", """
             scaler.scale(loss_fn(model(x))).backward()
             scaler.step(opt)
             scaler.update()
-""")
-program("a new run for every fold", """
+""",
+)
+program(
+    "a new run for every fold",
+    """
     def train(make_model, folds, loss_fn):
         for loader in folds:
             model = make_model()
@@ -313,11 +375,14 @@ program("a new run for every fold", """
                 scaler.scale(loss_fn(model(x))).backward()
                 scaler.step(opt)
                 scaler.update()
-""")
+""",
+)
 
 # -- several optimizers and scalers -----------------------------------------------------------------------------------
 
-program("two optimizers, one scaler", """
+program(
+    "two optimizers, one scaler",
+    """
     def train(g, d, opt_g, opt_d, loader):
         scaler = GradScaler()
         for x in loader:
@@ -332,8 +397,11 @@ program("two optimizers, one scaler", """
             clip_grad_norm_(g.parameters(), 1.0)
             scaler.step(opt_g)
             scaler.update()
-""")
-program("two optimizers, and the second is clipped while scaled", """
+""",
+)
+program(
+    "two optimizers, and the second is clipped while scaled",
+    """
     def train(g, d, opt_g, opt_d, loader):
         scaler = GradScaler()
         for x in loader:
@@ -347,8 +415,11 @@ program("two optimizers, and the second is clipped while scaled", """
             clip_grad_norm_(g.parameters(), 1.0)  # !clip-before-unscale
             scaler.step(opt_g)
             scaler.update()
-""")
-program("update between two optimizers of one backward", """
+""",
+)
+program(
+    "update between two optimizers of one backward",
+    """
     def train(model, opt_a, opt_b, loader):
         scaler = GradScaler()
         for x in loader:
@@ -359,8 +430,11 @@ program("update between two optimizers of one backward", """
             scaler.update()  # !update-between-optimizers
             scaler.step(opt_b)
             scaler.update()
-""")
-program("each optimizer has a backward of its own after the last update", """
+""",
+)
+program(
+    "each optimizer has a backward of its own after the last update",
+    """
     def train(g, d, opt_g, opt_d, loader):
         scaler = GradScaler()
         for x in loader:
@@ -372,8 +446,11 @@ program("each optimizer has a backward of its own after the last update", """
             scaler.scale(d(g(x)).mean()).backward()
             scaler.step(opt_g)
             scaler.update()
-""")
-program("a list of optimizers stepped in a loop, a comprehension and by number", """
+""",
+)
+program(
+    "a list of optimizers stepped in a loop, a comprehension and by number",
+    """
     def train(model, opts, loader, loss_fn):
         scaler = GradScaler()
         for x in loader:
@@ -385,8 +462,11 @@ program("a list of optimizers stepped in a loop, a comprehension and by number",
             for i in range(len(opts)):
                 scaler.step(opts[i])
             scaler.update()
-""")
-program("a list of optimizers without update", """
+""",
+)
+program(
+    "a list of optimizers without update",
+    """
     def train(model, opts, loader, loss_fn):
         scaler = GradScaler()
         for x in loader:
@@ -394,8 +474,11 @@ program("a list of optimizers without update", """
             for opt in opts:
                 scaler.step(opt)  # !missing-update
                 opt.zero_grad()
-""")
-program("a scaler for each optimizer", """
+""",
+)
+program(
+    "a scaler for each optimizer",
+    """
     def train(g, d, opt_g, opt_d, loader):
         scaler_g, scaler_d = GradScaler(), GradScaler()
         for x in loader:
@@ -409,8 +492,11 @@ program("a scaler for each optimizer", """
             clip_grad_norm_(g.parameters(), 1.0)
             scaler_g.step(opt_g)
             scaler_g.update()
-""")
-program("unscale_ on the wrapper, step on what it wraps", """
+""",
+)
+program(
+    "unscale_ on the wrapper, step on what it wraps",
+    """
     def train(model, inner, loader, loss_fn, Wrapper):
         outer = Wrapper(inner)
         scaler = GradScaler()
@@ -420,8 +506,11 @@ program("unscale_ on the wrapper, step on what it wraps", """
             scaler.unscale_(outer)  # !optimizer-identity
             scaler.step(inner)
             scaler.update()
-""")
-program("one of two losses is not scaled", """
+""",
+)
+program(
+    "one of two losses is not scaled",
+    """
     def train(model, opt, loader, first, second):
         scaler = GradScaler()
         for x in loader:
@@ -431,8 +520,11 @@ program("one of two losses is not scaled", """
             second(out).backward()  # !unscaled-backward
             scaler.step(opt)
             scaler.update()
-""")
-program("a fixed multiplier with an optimizer that does not feel it", """
+""",
+)
+program(
+    "a fixed multiplier with an optimizer that does not feel it",
+    """
     def train(model, loader, loss_fn):
         opt = torch.optim.Adam(model.parameters())
         scaler = GradScaler(init_scale=1024.0)
@@ -440,8 +532,11 @@ program("a fixed multiplier with an optimizer that does not feel it", """
             opt.zero_grad()
             scaler.scale(loss_fn(model(x))).backward()
             opt.step()
-""")
-program("a fixed multiplier with SGD", """
+""",
+)
+program(
+    "a fixed multiplier with SGD",
+    """
     def train(model, loader, loss_fn):
         opt = torch.optim.SGD(model.parameters(), lr=0.1)
         scaler = GradScaler(init_scale=1024.0)
@@ -449,8 +544,11 @@ program("a fixed multiplier with SGD", """
             opt.zero_grad()
             scaler.scale(loss_fn(model(x))).backward()
             opt.step()  # !step-bypasses-scaler
-""")
-program("gradients are zeroed in one arm only", """
+""",
+)
+program(
+    "gradients are zeroed in one arm only",
+    """
     def finish(scaler, opt, loss, amp):
         if amp:
             scaler.scale(loss).backward()
@@ -460,11 +558,14 @@ program("gradients are zeroed in one arm only", """
             loss.backward()
             opt.step()
             opt.zero_grad()
-""")
+""",
+)
 
 # -- regions ----------------------------------------------------------------------------------------------------------
 
-program("backward inside the region", """
+program(
+    "backward inside the region",
+    """
     def train(model, opt, loader, loss_fn):
         scaler = GradScaler()
         for x, y in loader:
@@ -474,8 +575,11 @@ program("backward inside the region", """
                 scaler.scale(loss).backward()  # !backward-in-autocast
             scaler.step(opt)
             scaler.update()
-""")
-program("a region that is a variable, nullcontext in one arm", """
+""",
+)
+program(
+    "a region that is a variable, nullcontext in one arm",
+    """
     def train(model, opt, loader, loss_fn, amp):
         ctx = torch.autocast("cuda", dtype=torch.bfloat16) if amp else contextlib.nullcontext()
         for x in loader:
@@ -484,32 +588,44 @@ program("a region that is a variable, nullcontext in one arm", """
                 loss = loss_fn(model(x))
             loss.backward()
             opt.step()
-""")
-program("nullcontext, suppress and a disabled region", """
+""",
+)
+program(
+    "nullcontext, suppress and a disabled region",
+    """
     def train(model, opt, loader, loss_fn):
         for x in loader:
             opt.zero_grad()
             with contextlib.nullcontext(), contextlib.suppress(ValueError), autocast("cuda", enabled=False):
                 loss_fn(model(x)).backward()
             opt.step()
-""")
-program("the whole loop in one region", """
+""",
+)
+program(
+    "the whole loop in one region",
+    """
     def train(model, opt, loader, loss_fn):
         with autocast("cuda", dtype=torch.bfloat16):
             for x in loader:
                 opt.zero_grad()
                 loss_fn(model(x)).backward()  # !backward-in-autocast
                 opt.step()  # !step-in-autocast
-""")
-program("the decorated training function", """
+""",
+)
+program(
+    "the decorated training function",
+    """
     @autocast("cuda", dtype=torch.bfloat16)
     def train(model, opt, loader, loss_fn):
         for x in loader:
             opt.zero_grad()
             loss_fn(model(x)).backward()  # !backward-in-autocast
             opt.step()  # !step-in-autocast
-""")
-program("an ExitStack holds the region", """
+""",
+)
+program(
+    "an ExitStack holds the region",
+    """
     def train(model, opt, loader, loss_fn):
         for x in loader:
             opt.zero_grad()
@@ -519,8 +635,11 @@ program("an ExitStack holds the region", """
                 loss.backward()  # !backward-in-autocast
             opt.step()
             loss.backward()
-""")
-program("a helper differentiates inside the caller's region", """
+""",
+)
+program(
+    "a helper differentiates inside the caller's region",
+    """
     def back(loss):
         loss.backward()
 
@@ -530,12 +649,16 @@ program("a helper differentiates inside the caller's region", """
             with autocast("cuda", dtype=torch.bfloat16):
                 back(loss_fn(model(x)))  # !backward-in-autocast
             opt.step()
-""")
-program("only a step inside the region", """
+""",
+)
+program(
+    "only a step inside the region",
+    """
     def train(model, opt, loader, loss_fn):
         for x in loader:
             opt.zero_grad()
             loss_fn(model(x)).backward()
             with autocast("cuda", dtype=torch.bfloat16):
                 opt.step()  # !step-in-autocast
-""")
+""",
+)

@@ -8,7 +8,7 @@ from amplint.flow.violations import KINDS, Violation, find
 from amplint.settings import DEFAULT
 from amplint.source import SourceFile
 from tests.flow import programs_objects  # noqa: F401
-from tests.flow.programs import HEAD, PROGRAMS, expected
+from tests.flow.programs import PROGRAMS, expected
 
 
 def analyse(text: str) -> tuple[SourceFile, list[Violation]]:

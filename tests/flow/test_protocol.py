@@ -27,7 +27,9 @@ LENGTH = 6
 
 
 def sequences(events: Sequence, length: int, ended: set[Sequence]) -> Iterator[Sequence]:
-    """Every sequence of `events` up to `length`, without those that go on after one in `ended` (which grows meanwhile)."""
+    """Every sequence of `events` up to `length`, without those that go on after one in `ended` (which grows
+    meanwhile).
+    """
     level: list[Sequence] = [()]
     for _ in range(length):
         level = [(*before, event) for before in level if before not in ended for event in events]
@@ -61,7 +63,7 @@ class RealTraining:
             case "clip":
                 torch.nn.utils.clip_grad_norm_([self.parameter], 1.0)
             case "grad-read":
-                self.parameter.grad  # noqa: B018
+                _ = self.parameter.grad
             case _:
                 raise ValueError(event)
 
@@ -79,7 +81,8 @@ def raises_last(sequence: Sequence) -> bool:
 
 
 def predicted(sequence: Sequence) -> bool:
-    pair, faults = Pair(), ()
+    pair = Pair()
+    faults: tuple[Fault, ...] = ()
     for event in sequence:
         pair, faults = pair.after(event)
     return any(fault.raises for fault in faults)

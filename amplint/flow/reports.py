@@ -1,0 +1,200 @@
+"""Reports: faults become hits, named and placed as the catalogue does."""
+
+from __future__ import annotations
+
+from amplint.flow import ir
+from amplint.flow.guards import Frame
+from amplint.flow.program import Program
+from amplint.flow.protocol import GRADIENTS, SEVERAL_OPTIMIZERS, Fault, advance
+from amplint.flow.values import Values
+from amplint.flow.verdicts import (
+    CERTAIN_ONLY,
+    SEEN_FROM_CALLER,
+    Hit,
+    Tally,
+    Where,
+    blame,
+    crossed_boundary,
+    worded,
+)
+from amplint.flow.worlds import Mark, World
+from amplint.model import Label, Span
+
+
+class Reports(Values):
+    """The part of the engine that tells what is wrong."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.tally = Tally()
+
+    def where(self, event: ir.Event) -> Where:
+        return Where(event.span, self.stack, self.frame.procedure.name)
+
+    def count(self, event: ir.Event, world: World) -> None:
+        if not self.quiet:
+            self.tally.count(event.kind, self.where(event), world)
+
+    def unbound(self, event: ir.Event, world: World, place: str) -> None:
+        # A test around the use may exclude this world in a way that can't be seen; an element is never known to be
+        # there.
+        if not self.branches and "[" not in place:
+            self.hit(event, "scaler-maybe-unbound", world, place, None)
+
+    def report(self, event: ir.Event, fault: Fault, name: str, optimizer: str | None, world: World) -> None:
+        """Name a fault as the catalogue does and record it."""
+        if self.quiet:
+            return
+        marks = world.marks
+        stage = marks.get(("stage", name, optimizer or "*"))
+        scaled = marks.get(("scaled", name))
+        kind, blamed, partner = fault.kind, None, scaled
+        if kind in ("unscale-twice", "unscale-after-step", "scaler-step-twice"):
+            partner = stage
+            if stage is not None and stage.old:
+                kind, blamed = self._next_round(kind, world), stage
+                if kind == "":
+                    return
+            elif stage is not None and self._forgets_update(stage, event):
+                kind, blamed = "missing-update", stage
+        elif kind == "unscale-in-accumulation":
+            if stage is None:
+                return
+            blamed = partner = stage
+            if stage.old and world.trail and not crossed_boundary(world.trail) and self._loop_updates():
+                kind = "update-skipped-on-path"
+        elif kind == "no-gradients-at-step":
+            partner = blamed = marks.get(("zero", optimizer or ""), marks.get(("zero", "")))
+            if blamed is None or blamed.old:
+                return
+        elif kind == "unscaled-backward":
+            loss = self.simple(event.loss, world) if event.loss is not None else None
+            if event.kind != "backward" or (loss is not None and loss[0] == "scaled"):
+                blamed = marks.get(("plain",))
+                if blamed is None:
+                    return
+        elif kind == "update-between-optimizers":
+            partner = blamed = marks.get(("update", name))
+            if blamed is None or blamed.old:
+                return
+            if not self.several:
+                kind = "update-before-step"
+        elif kind == "update-before-step":
+            if not self.steps_in_view():
+                return
+            update = marks.get(("update", name))
+            if self.several and update is not None and not update.old:
+                kind, partner = "update-between-optimizers", update
+            elif crossed_boundary(world.trail) and "scaled" in world.gradients(name):
+                kind = "update-in-accumulation"
+        elif kind in ("double-step", "clip-after-step"):
+            partner = marks.get(("spent", name, optimizer or "*"), scaled)
+        self.hit(event, kind, world, name, optimizer, blamed=blamed, partner=partner, raises=fault.raises)
+
+    def _forgets_update(self, stage: Mark, event: ir.Event) -> bool:
+        """Whether the first half of a fault lies in another function, which steps and never updates."""
+        procedure = self.program.procedures.get(stage.procedure)
+        if procedure is None or stage.procedure == self.frame.procedure.name or event.kind != "step":
+            return False
+        return "update" not in self.program.kinds(procedure.body) and "backward" in self.program.kinds(procedure.body)
+
+    def steps_in_view(self) -> bool:
+        """Whether the root steps through a scaler at all: if not, whoever does may do so between two of its events."""
+        return "step" in self.program.kinds(self.frames[0].procedure.body)
+
+    def _next_round(self, kind: str, world: World) -> str:
+        """The name of a fault whose first half lies in an earlier round of a loop."""
+        if kind == "unscale-twice" and crossed_boundary(world.trail):
+            return "unscale-in-accumulation"
+        loop = self.loops[-1] if self.loops else None
+        if self._loop_updates():
+            return "update-skipped-on-path"
+        if loop is not None and loop.span.start < 0 and self.program.any_event("update"):
+            return ""  # the loop is in another file, and so may be the update
+        return "missing-update" if kind != "unscale-twice" else "update-skipped-on-path"
+
+    def _loop_updates(self) -> bool:
+        return bool(self.loops) and "update" in self.program.kinds(self.loops[-1].body)
+
+    def hit(
+        self,
+        event: ir.Event,
+        kind: str,
+        world: World,
+        name: str,
+        optimizer: str | None,
+        *,
+        blamed: Mark | None = None,
+        partner: Mark | None = None,
+        raises: bool = False,
+    ) -> None:
+        if self.quiet:
+            return
+        here = self.where(event)
+        related: Span | None
+        if blamed is not None:
+            place = Where(blamed.span, blamed.stack, blamed.procedure)
+            inner = blamed.span
+            related = event.span
+        else:
+            place = blame(here, partner) if kind in SEEN_FROM_CALLER else here
+            inner = event.span
+            related = partner.span if partner is not None else None
+        labels = self._labels(kind, name, optimizer, world, event, place)
+        frame = self.frames[min(len(place.stack), len(self.frames) - 1)]
+        hit = Hit(
+            kind,
+            place._replace(procedure=frame.procedure.name),
+            inner,
+            raises,
+            labels,
+            worded(world.trail),
+            self._text(frame, name, world),
+            self._text(frame, optimizer, world),
+            related,
+            event.threshold,
+            optimizer_class=self.families.get(optimizer or "", ""),
+        )
+        self.tally.hit("any-way" if kind in CERTAIN_ONLY else event.kind, here, world, hit)
+
+    def _text(self, frame: Frame, name: str | None, world: World) -> str:
+        """The source text that names an object in the function of `frame`, "" where there is none."""
+        for path in frame.procedure.objects if name else ():
+            place = frame.resolve(path)
+            found = world.cells.get(place)
+            if name == (str(found[1]) if found is not None and found[0] == "object" else place):
+                return ir.text_of(path)
+        return ""
+
+    def _labels(
+        self, kind: str, name: str, optimizer: str | None, world: World, event: ir.Event, place: Where
+    ) -> tuple[Label, ...]:
+        marks = world.marks
+        named = (
+            (marks.get(("scaled", name)), "gradients are scaled here"),
+            (marks.get(("plain",)) if kind == "unscaled-backward" else None, "this loss is not scaled"),
+            (marks.get(("stage", name, optimizer or "*")), "unscaled or stepped here"),
+            (marks.get(("update", name)) if kind.startswith("update-be") else None, "updated here"),
+            (marks.get(("zero", optimizer or "")) if kind == "no-gradients-at-step" else None, "zeroed here"),
+        )
+        labels = [Label(mark.span, text) for mark, text in named if mark is not None and mark.span != place.span]
+        if event.span != place.span:
+            labels.append(Label(event.span, f"{_DID.get(event.kind, 'used')} here"))
+        return tuple(labels)
+
+    def gradients(self, state: str, event: str) -> tuple[str, Fault | None]:
+        if self.several and (state, event) in SEVERAL_OPTIMIZERS:
+            return advance(SEVERAL_OPTIMIZERS, state, event)
+        return advance(GRADIENTS, state, event)
+
+
+_DID = {
+    "clip": "clipped",
+    "grad-read": "read",
+    "unscale": "unscaled",
+    "step": "stepped",
+    "plain-step": "stepped",
+    "update": "updated",
+    "backward": "differentiated",
+    "zero-grad": "zeroed",
+}
