@@ -68,7 +68,7 @@ class Holder(NamedTuple):
 
 def holders(file: SourceFile) -> Iterator[Holder]:
     """Every holder in a file, constructed there or taken as an annotated parameter."""
-    if "accelerate" not in file.text and "abric" not in file.text:
+    if "Accelerator" not in file.text and "Fabric" not in file.text:
         return
     for call in file.names.calls:
         kind = _kind(file.resolve(call.func))

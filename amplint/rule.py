@@ -23,27 +23,16 @@ ISSUES_URL = "https://github.com/amplint/amplint/issues"
 AMP_TRIGGERS = ("autocast", "GradScaler", "cuda.amp", "cpu.amp")
 """The words without which a file has nothing to do with automatic mixed precision."""
 
-AMP_NAME_TRIGGERS = ("cuda.amp", "cpu.amp", "torch.amp", "utocast", "uto_cast", "utoCast", "GradScal")
-"""The words of `AMP_TRIGGERS` with some that are misspelt."""
-
-DEFAULT_TRIGGERS = (
-    *AMP_TRIGGERS,
-    *AMP_NAME_TRIGGERS,
-    "amplint:",
-    "noqa: AMP",
-    "accelerate",
-    "apex",
-    "Fabric",
-    "LightningModule",
-)
-"""The triggers of all rules that are on by default, so that no rule is imported for files that hold none of them."""
+AMP_NAME_TRIGGERS = ("cuda.amp", "cpu.amp", "torch.amp", "import amp", "autocast", "GradScaler")
+"""The words of `AMP_TRIGGERS` and the module's name, after which a name may be misspelt."""
 
 
 class Rule(NamedTuple):
     """One rule: its public names, how bad it is, what it needs and the function that finds it.
 
     `fix` is the best applicability that a fix of this rule can have, None where it never has one. `triggers` are
-    words one of which stands in every file in which the rule can fire: files without any are never parsed.
+    words one of which stands in every file in which the rule can fire; it is not asked about other files. A `gated`
+    rule fires only in files that hold a word of `amplint.prefilter.GATE` as well: other files are never parsed for it.
     """
 
     code: str
@@ -53,6 +42,7 @@ class Rule(NamedTuple):
     fix: Applicability | None = None
     default: bool = True
     triggers: tuple[str, ...] = AMP_TRIGGERS
+    gated: bool = True
 
     @property
     def url(self) -> str:
@@ -78,6 +68,7 @@ def rule(
     fix: Applicability | None = None,
     default: bool = True,
     triggers: tuple[str, ...] = AMP_TRIGGERS,
+    gated: bool = True,
 ) -> Callable[[Check], Check]:
     """Register the decorated check under a code (`AMP301`) and a name (`clip-before-unscale`).
 
@@ -88,7 +79,7 @@ def rule(
         for other in _registered.values():
             if code == other.code or name == other.name:
                 raise ValueError(f"rule {code} {name} is already registered by {other.check.__module__}")
-        _registered[code] = Rule(code, name, level, check, fix, default, triggers)
+        _registered[code] = Rule(code, name, level, check, fix, default, triggers, gated)
         return check
 
     return register
@@ -96,11 +87,17 @@ def rule(
 
 @cache
 def all_rules() -> dict[str, Rule]:
-    """Every rule by code, in the order of the codes: our own and those of the entry-point group `amplint.rules`."""
+    """Every rule by code, in the order of the codes: our own and those of other packages (`amplint.plugins`).
+
+    Raises `SettingsError` where the rules of another package can't be loaded.
+    """
     import importlib
     import pkgutil
 
     package = importlib.import_module("amplint.rules")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"amplint.rules.{module.name}")
+    from amplint import plugins
+
+    plugins.load()
     return dict(sorted(_registered.items()))

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.files import Decoded, FileError, UndecodableError, decode, read, reason, write_atomically
 from amplint.model import Applicability, Diagnostic, Level, Location
-from amplint.rule import DEFAULT_TRIGGERS, DOCS_URL
+from amplint.prefilter import worth_parsing
+from amplint.rule import DOCS_URL
 
 if TYPE_CHECKING:
     from amplint.cache import Cache
@@ -149,23 +149,6 @@ def examine(filename: str, data: bytes, settings: Settings, action: Action = CHE
         return FileResult(filename, before=before, messages=[_fault("the check failed", error)])
 
 
-@lru_cache(maxsize=64)
-def triggers(settings: Settings) -> tuple[bytes, ...]:
-    """The words one of which stands in every file in which a rule that is on can find something."""
-    words = set(DEFAULT_TRIGGERS)
-    if settings.select != ("DEFAULT",) or settings.extend_select:
-        from amplint.rule import all_rules
-        from amplint.settings import enabled_codes
-
-        rules = all_rules()
-        words = {
-            word for code in enabled_codes(settings._replace(per_file_ignores=()), "") for word in rules[code].triggers
-        }
-    # A word that contains another is found with it.
-    needed = [word for word in words if not any(other in word for other in words if other != word)]
-    return tuple(word.encode() for word in sorted(needed, key=lambda word: (len(word), word)))
-
-
 def _quick_look(path: str, settings: Settings, action: Action, cache: Cache | None) -> FileResult | int:
     """The result for a file that need not be parsed; for another one its size in bytes."""
     try:
@@ -181,7 +164,7 @@ def _quick_look(path: str, settings: Settings, action: Action, cache: Cache | No
         return FileResult(path, error=str(error))
     except OSError as error:
         return FileResult(path, error=f"can't be read: {reason(error)}")
-    if any(word in data for word in triggers(settings)):
+    if worth_parsing(data, settings):
         if cache is not None:
             from amplint.cache import content_digest
 

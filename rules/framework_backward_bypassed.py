@@ -17,7 +17,7 @@ from amplint.source import SourceFile
     "framework-backward-bypassed",
     level=Level.ERROR,
     fix=Applicability.SAFE,
-    triggers=("accelerate", "Fabric", "LightningModule"),
+    triggers=("Accelerator", "Fabric", "LightningModule"),
 )
 def framework_backward_bypassed(file: SourceFile) -> Iterator[Finding]:
     """

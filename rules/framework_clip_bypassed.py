@@ -23,7 +23,7 @@ _CLIPS = {
     "framework-clip-bypassed",
     level=Level.WARNING,
     fix=Applicability.SAFE,
-    triggers=("accelerate",),
+    triggers=("Accelerator",),
 )
 def framework_clip_bypassed(file: SourceFile) -> Iterator[Finding]:
     """

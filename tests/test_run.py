@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -15,8 +14,7 @@ import pytest
 from amplint import run as run_module
 from amplint.cache import Cache
 from amplint.model import Diagnostic, Level
-from amplint.rule import DEFAULT_TRIGGERS, all_rules
-from amplint.run import CHECK, Action, FileResult, RunResult, examine, run, triggers
+from amplint.run import CHECK, Action, FileResult, RunResult, examine, run
 from amplint.settings import DEFAULT, Settings
 from tests.toys import FIXED, SOURCE, UNSAFELY_FIXED, toys
 
@@ -48,50 +46,6 @@ def codes(found: Sequence[Diagnostic]) -> list[str]:
 def only(result: RunResult) -> FileResult:
     [file] = result.files
     return file
-
-
-def test_a_static_trigger_stands_in_all_that_a_default_rule_reports() -> None:
-    pages = {
-        rule.code: re.findall(r"```python bad\n(.*?)```", rule.page, re.DOTALL)
-        for rule in all_rules().values()
-        if rule.default
-    }
-    cases = {path.name: [path.read_text()] for path in (Path(__file__).parent / "cases").glob("*.py")}
-    assert len(cases) > 50
-    without = [
-        name
-        for name, texts in {**pages, **cases}.items()
-        for text in texts
-        if not any(trigger in text for trigger in DEFAULT_TRIGGERS)
-    ]
-    assert without == []
-
-
-def test_triggers_that_hold_another_one_are_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "DEFAULT_TRIGGERS", ("autocast", "is_autocast_enabled", "amp.autocast", "apex"))
-    triggers.cache_clear()
-    assert triggers(DEFAULT) == (b"apex", b"autocast")
-    monkeypatch.undo()
-    triggers.cache_clear()
-
-
-def test_selected_rules_bring_their_triggers(toys: None) -> None:
-    triggers.cache_clear()
-    assert triggers(DEFAULT._replace(extend_select=("TOY005",))) == (
-        b"quiet",
-        b"cpu.amp",
-        b"autocast",
-        b"cuda.amp",
-        b"GradScaler",
-    )
-    assert triggers(DEFAULT._replace(select=("TOY005",))) == (
-        b"quiet",
-        b"cpu.amp",
-        b"autocast",
-        b"cuda.amp",
-        b"GradScaler",
-    )
-    triggers.cache_clear()
 
 
 def test_findings_are_those_of_check_source(here: Path, toys: None) -> None:
