@@ -30,10 +30,15 @@ _OPTIONS = ("opt_level", "enabled", "loss_scale", "verbosity")
 
 
 class Group(NamedTuple):
-    """One import of `apex.amp`, or the first use through `import apex`, and the uses that hang on it."""
+    """One import of `apex.amp`, or the first use through `import apex`, and the references that hang on it."""
 
     first: Ref
     uses: tuple[Ref, ...]
+
+    @property
+    def named(self) -> tuple[Ref, ...]:
+        """The references that name something of the module; the others ask whether it is there."""
+        return tuple(use for use in self.uses if any(_is_public(name) for name in use.candidates))
 
 
 class NotMovedError(Exception):
@@ -48,12 +53,17 @@ def groups(file: SourceFile) -> Iterator[Group]:
         found = [use for use in uses if _comes_from(file, use, ref)]
         uses = [use for use in uses if use not in found]
         yield Group(ref, tuple(found))
-    if uses:
-        yield Group(uses[0], tuple(uses[1:]))
+    first = next((use for use in uses if any(_is_public(name) for name in use.candidates)), None)
+    if first is not None:
+        yield Group(first, tuple(use for use in uses if use is not first))
 
 
 def _is_ours(names: tuple[str, ...]) -> bool:
     return any(name == MODULE or name.startswith(f"{MODULE}.") for name in names)
+
+
+def _is_public(name: str) -> bool:
+    return name.startswith(f"{MODULE}.") and not name.startswith(f"{MODULE}.__")
 
 
 def _comes_from(file: SourceFile, use: Ref, imported: Ref) -> bool:

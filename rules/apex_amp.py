@@ -59,7 +59,7 @@ def apex_amp(file: SourceFile) -> Iterator[Finding]:
             "AMP003",
             file.span(group.first.node),
             "`apex.amp` is retired: torch.amp does the same without patching functions when the program starts",
-            tuple(Label(file.span(use.node), "used here") for use in group.uses),
+            tuple(Label(file.span(use.node), "used here") for use in group.named),
             fix,
             help=f"move to `torch.amp.autocast` and `torch.amp.GradScaler` by hand: {why}" if why else "",
         )

@@ -83,6 +83,12 @@ class TestFindings:
             (14, "used here"),
         ]
 
+    def test_questions_about_the_module_are_no_uses(self) -> None:
+        text = "import apex.amp as amp\nassert amp is not None\nif 'x' in amp.__dict__:\n    amp.x()\n"
+        [diagnostic] = check_source(text, "t.py", ONLY)
+        assert [place.location for place in diagnostic.related] == [(4, 5)]
+        assert found("import apex\nassert apex.amp is not None\n") == []
+
     @pytest.mark.parametrize(
         ("text", "places"),
         [

@@ -60,7 +60,7 @@ def test_torch_has_not_what_is_reported_and_has_what_is_written(bad: str, good: 
     assert not hasattr(importlib.import_module(module), name)
     module, _, name = good.rpartition(".")
     assert hasattr(importlib.import_module(module), name)
-    text = "import torch\nx = {}(1)\n"
+    text = "import torch\nx = {}(1)\ny = torch.is_autocast_enabled()\n"
     assert found(text.format(bad)) == [(2, 5)]
     assert fixed(text.format(bad)) == text.format(good)
     assert found(text.format(good)) == []
