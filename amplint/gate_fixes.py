@@ -22,39 +22,53 @@ if TYPE_CHECKING:
 
 _VERSION_TEXT = re.compile(r"\d+\.\d+((?:\.0)?)")
 _OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_MOST_TRIALS = 50
+"""How many fixes of one file are tried out; each trial parses the file again."""
 _SYMBOL = re.compile(rb"<=|>=|<|>")
 
 
-def fix_for(file: SourceFile, fault: GateFault, faults: list[GateFault]) -> Fix | None:
-    """The fix of a fault, None where there is none that can be shown to help."""
-    if fault.kind == "floor":
-        return _floor_fix(file, fault)
-    make = {"existence": _existence_fix, "early": _early_fix, "text": _text_fix, "inverted": _inverted_fix}[fault.kind]
-    fix = make(file, fault, faults)
-    return fix if fix is not None and _helps(file, fault, fix, faults) else None
+class GateFixes:
+    """The fixes of the faults of one file."""
 
+    def __init__(self, file: SourceFile, faults: list[GateFault]) -> None:
+        self._file = file
+        self._faults = faults
+        self._tried: dict[tuple[Edit, ...], bool] = {}
 
-def _helps(file: SourceFile, fault: GateFault, fix: Fix, faults: list[GateFault]) -> bool:
-    """Whether the text that a fix makes parses, has fewer faults and, for a comparison, means what was meant."""
-    from amplint.source import SourceFile
+    def of(self, fault: GateFault) -> Fix | None:
+        """The fix of a fault, None where there is none that can be shown to help."""
+        if fault.kind == "floor":
+            return _floor_fix(self._file, fault)
+        make = {"existence": _existence_fix, "early": _early_fix, "text": _text_fix, "inverted": _inverted_fix}
+        fix = make[fault.kind](self._file, fault, self._faults)
+        if fix is None:
+            return None
+        if fix.edits not in self._tried:
+            self._tried[fix.edits] = len(self._tried) < _MOST_TRIALS and self._helps(fault, fix)
+        return fix if self._tried[fix.edits] else None
 
-    changed = SourceFile(apply_fixes(file.text, [fix]).text, file.filename, file.settings)
-    try:
-        tree = changed.tree
-    except SyntaxError:
-        return False
-    if len(gate_faults(changed)) >= len(faults):
-        return False
-    if fault.kind != "text":
-        return True
-    place = (fault.node.lineno, fault.node.col_offset)
-    meant = file.guards.tests.truth(fault.node) if isinstance(fault.node, ast.expr) else None
-    return any(
-        isinstance(node, ast.Compare)
-        and (node.lineno, node.col_offset) == place
-        and changed.guards.tests.truth(node, intended=False) == meant
-        for node in ast.walk(tree)
-    )
+    def _helps(self, fault: GateFault, fix: Fix) -> bool:
+        """Whether the text that a fix makes parses, has fewer faults and, for a comparison, means what was meant."""
+        from amplint.source import SourceFile
+
+        file = self._file
+        changed = SourceFile(apply_fixes(file.text, [fix]).text, file.filename, file.settings)
+        try:
+            tree = changed.tree
+        except SyntaxError:
+            return False
+        if len(gate_faults(changed)) >= len(self._faults):
+            return False
+        if fault.kind != "text":
+            return True
+        place = (fault.node.lineno, fault.node.col_offset)
+        meant = file.guards.tests.truth(fault.node) if isinstance(fault.node, ast.expr) else None
+        return any(
+            isinstance(node, ast.Compare)
+            and (node.lineno, node.col_offset) == place
+            and changed.guards.tests.truth(node, intended=False) == meant
+            for node in ast.walk(tree)
+        )
 
 
 def _applicability(file: SourceFile, fault: GateFault, faults: list[GateFault]) -> Applicability:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 Arm = Sequence[ast.AST]
+Place = tuple[int, int]
 
 _MISSING_NAME = frozenset(
     ["ImportError", "ModuleNotFoundError", "AttributeError", "NameError", "Exception", "BaseException"]
 )
 _EXITS = frozenset(["exit", "_exit", "quit", "abort", "skip", "skipTest", "fail"])
+_BLOCKS = frozenset(("body", "orelse", "finalbody"))
+_NEAR = 20
 _SKIPS = {"skipif": False, "skipIf": False, "skipUnless": True}
 
 
@@ -39,41 +44,69 @@ Step = Guard | Attempt
 
 
 class Steps:
-    """The guards of the nodes of one file; what early exits say of a block is read once."""
+    """The guards of the nodes of one file. What early exits say of a block is read once.
 
-    def __init__(self, parent_of: Callable[[ast.AST], ast.AST | None]) -> None:
+    `is_telling` says whether a guard says anything of the torch version; of the other early exits of a block only
+    those that are nearest to a node count.
+    """
+
+    def __init__(self, parent_of: Callable[[ast.AST], ast.AST | None], is_telling: Callable[[Step], bool]) -> None:
         self._parent_of = parent_of
-        self._exits: dict[int, list[tuple[int, Step]]] = {}
+        self._is_telling = is_telling
+        self._exits: dict[int, list[list[tuple[int, Step]]]] = {}
+        self._places: dict[ast.AST, dict[int, tuple[str, int]]] = {}
 
     def of(self, node: ast.AST) -> Iterator[Step]:
         """The guards of a node, from the innermost outwards."""
         child, parent = node, self._parent_of(node)
         while parent is not None:
-            if isinstance(parent, ast.If) and child in parent.body and not parent.orelse:
-                yield Guard(parent.test, True, "branch", (_after(parent, self._parent_of(parent)),))
+            field, index = self.place(child, parent)
+            if isinstance(parent, ast.If) and field == "body" and not parent.orelse:
+                yield Guard(parent.test, True, "branch", (self._after(parent),))
             else:
-                yield from _steps_between(child, parent)
-            block = block_with(parent, child)
-            if block is not None:
-                yield from self._steps_before(child, block)
+                yield from _steps_between(child, field, parent)
+            if field in _BLOCKS:
+                yield from self._steps_before(index, getattr(parent, field))
             child, parent = parent, self._parent_of(parent)
 
-    def _steps_before(self, child: ast.AST, block: list[ast.AST]) -> Iterator[Step]:
+    def place(self, child: ast.AST, parent: ast.AST) -> tuple[str, int]:
+        """The field of a parent in whose list a child stands, and where in it; `("", 0)` for a child in no list."""
+        places = self._places.get(parent)
+        if places is None:
+            places = {}
+            for field in parent._fields:
+                items = getattr(parent, field, None)
+                if isinstance(items, list):
+                    places.update((id(item), (field, index)) for index, item in enumerate(items))
+            self._places[parent] = places
+        return places.get(id(child), ("", 0))
+
+    def later(self, statement: ast.stmt) -> list[ast.stmt]:
+        """The statements that follow one in its block."""
+        parent = self._parent_of(statement)
+        field, index = self.place(statement, parent) if parent is not None else ("", 0)
+        block: list[ast.stmt] = getattr(parent, field)[index + 1 :] if field in _BLOCKS else []
+        return block
+
+    def _steps_before(self, own: int, block: list[ast.AST]) -> list[Step]:
         """The guards that earlier statements of a block put on a later one, the nearest first."""
         exits = self._exits.get(id(block))
         if exits is None:
-            exits = [(index, step) for index, statement in enumerate(block) for step in _exits_of(statement)]
-            exits.reverse()
+            found = [(index, step) for index, statement in enumerate(block) for step in _exits_of(statement)]
+            self._exits[id(block)] = [found[:_NEAR]]  # while it is being told which of them say something
+            exits = [[], []]
+            for exit_ in found:
+                exits[self._is_telling(exit_[1])].append(exit_)
             self._exits[id(block)] = exits
-        if exits:
-            own = block.index(child)
-            yield from (step for index, step in exits if index < own)
+        before: list[tuple[int, Step]] = []
+        for group in exits:
+            end = bisect_left(group, own, key=itemgetter(0))
+            before += group[max(end - _NEAR, 0) : end]
+        return [step for _, step in sorted(before, key=itemgetter(0), reverse=True)]
 
-
-def _after(node: ast.If, parent: ast.AST | None) -> Arm:
-    """The code that runs only if a condition without an `else` fails: what follows it where its body leaves early."""
-    block = block_with(parent, node) if parent is not None and _leaves(node.body) else None
-    return block[block.index(node) + 1 :] if block else ()
+    def _after(self, node: ast.If) -> Arm:
+        """The code that runs only if a condition without an `else` fails: what follows it where its body leaves."""
+        return self.later(node) if _leaves(node.body) else ()
 
 
 def within(node: ast.AST, arm: Arm) -> bool:
@@ -84,13 +117,13 @@ def within(node: ast.AST, arm: Arm) -> bool:
     return start <= start_of(node) < end
 
 
-def limits(arm: Arm) -> tuple[tuple[int, int], tuple[int, int]]:
+def limits(arm: Arm) -> tuple[Place, Place]:
     """Where an arm with something in it starts and ends, as rows and columns in bytes."""
     start = min(start_of(first) for first in (arm[0], *getattr(arm[0], "decorator_list", ())))
     return start, (getattr(arm[-1], "end_lineno", 0), getattr(arm[-1], "end_col_offset", 0))
 
 
-def start_of(node: ast.AST) -> tuple[int, int]:
+def start_of(node: ast.AST) -> Place:
     """The row and the column in bytes at which a node starts."""
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
@@ -104,12 +137,12 @@ def catches_missing(handler: ast.ExceptHandler, parameter: bool = True) -> bool:
     return not caught.isdisjoint(_MISSING_NAME) or (parameter and "TypeError" in caught)
 
 
-def _steps_between(child: ast.AST, parent: ast.AST) -> Iterator[Step]:
+def _steps_between(child: ast.AST, field: str, parent: ast.AST) -> Iterator[Step]:
     """The guards that a parent puts round a child."""
     if isinstance(parent, ast.If):
-        if child in parent.body:
+        if field == "body":
             yield Guard(parent.test, True, "branch", (parent.orelse,))
-        elif child in parent.orelse:
+        elif field == "orelse":
             yield Guard(parent.test, False, "branch", (parent.body,))
     elif isinstance(parent, ast.IfExp):
         if child is parent.body:
@@ -117,18 +150,18 @@ def _steps_between(child: ast.AST, parent: ast.AST) -> Iterator[Step]:
         elif child is parent.orelse:
             yield Guard(parent.test, False, "branch", ([parent.body],))
     elif isinstance(parent, ast.While):
-        if child in parent.body:
+        if field == "body":
             yield Guard(parent.test, True, "branch")
     elif isinstance(parent, ast.BoolOp):
         for value in parent.values[: parent.values.index(child)]:  # type: ignore[arg-type]
             yield Guard(value, isinstance(parent.op, ast.And), "branch")
     elif isinstance(parent, ast.Try):
-        if child in parent.body or child in parent.orelse:
+        if field in ("body", "orelse"):
             yield Attempt(parent, None)
         elif isinstance(child, ast.ExceptHandler):
             yield Attempt(parent, child)
     elif isinstance(parent, ast.match_case):
-        if child in parent.body and parent.guard is not None:
+        if field == "body" and parent.guard is not None:
             yield Guard(parent.guard, True, "branch")
     elif isinstance(parent, ast.Match) and isinstance(child, ast.match_case):
         yield from _match_steps(child, parent)
@@ -196,12 +229,3 @@ def _leaves(block: list[ast.stmt]) -> bool:
 def last_name(node: ast.expr) -> str:
     """`c` of `a.b.c`, the name of a plain name, "" of anything else."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def block_with(parent: ast.AST, child: ast.AST) -> list[ast.AST] | None:
-    """The list of statements of a parent in which a child stands, None where it stands elsewhere."""
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(parent, field, None)
-        if isinstance(block, list) and child in block:
-            return block
-    return None

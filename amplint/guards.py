@@ -9,24 +9,24 @@ from __future__ import annotations
 import ast
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.guard_steps import (
     Arm,
     Attempt,
     Guard,
+    Place,
     Step,
     Steps,
-    block_with,
     catches_missing,
     last_name,
     limits,
     start_of,
     within,
 )
-from amplint.names import Binding, getattr_constant
+from amplint.names import Binding, Scope, getattr_constant
 from amplint.releases import ALL, FUTURE, TorchRange, at_least, range_of, since
 from amplint.torch_api import APIS, DEPRECATED_MODULES, OLDEST, STATE_QUERIES, STATE_QUERIES_SINCE, Version
 from amplint.version_tests import Truth, VersionTests
@@ -55,13 +55,22 @@ _SHORT = 3
 _VERSION_MATTERS = re.compile(r"version|new(?:er)?|old(?:er)?|legacy|compat|modern|deprecated|api")
 
 
+class Offer(NamedTuple):
+    """A kind of thing of the current API, for a device or, with "", for any."""
+
+    kind: str
+    device: str
+
+
 class Guards:
     """The guards of one file."""
 
     def __init__(self, file: SourceFile) -> None:
         self._file = file
         self.tests = VersionTests(file, self.versions)
-        self._steps = Steps(file.parent)
+        self._steps = Steps(file.parent, self.truth_is_known)
+        self._newer: dict[tuple[Scope, str], list[Binding]] = {}
+        self._offers: dict[tuple[Place, Place], frozenset[Offer]] = {}
         self._versions: dict[ast.AST, Truth] = {}
         self._needed: dict[ast.Try, Version | None] = {}
         self._open: set[ast.AST] = set()
@@ -178,7 +187,7 @@ class Guards:
             if isinstance(step, Attempt):
                 if step.handler is not None and catches_missing(step.handler) and self._may_miss_torch(step.node):
                     return "handler"
-            elif any(self.replaces(other, ref) for arm in step.arms for other in self.refs_in(arm)) and (
+            elif any(self._replaced_in(arm, ref) for arm in step.arms) and (
                 self.truth_is_known(step) or self.speaks_of_versions(step.test) or _is_short_choice(step)
             ):
                 return "arm"
@@ -226,31 +235,38 @@ class Guards:
 
     def replaces(self, new: Ref, old: Ref) -> bool:
         """Whether one reference is the current form of another: the same kind of thing for the same device."""
-        for name in old.candidates:
-            if not is_old(name):
-                continue
-            device = APIS[name].device if name in APIS else ""
-            for other in new.candidates:
-                if is_new(other) and kind_of(other) == kind_of(name):
-                    given = _device_of(new)
-                    return not given or not device or given.split(":")[0] == device
-        return False
+        return _is_wanted(_offers(new), old)
+
+    def _replaced_in(self, arm: Arm, old: Ref) -> bool:
+        """Whether an arm has the current form of a reference."""
+        if not arm:
+            return False
+        place = limits(arm)
+        if place not in self._offers:
+            self._offers[place] = frozenset(offer for ref in self.refs_in(arm) for offer in _offers(ref))
+        return _is_wanted(self._offers[place], old)
 
     def _is_default(self, ref: Ref) -> bool:
         """Whether a reference only gives a name its value where no newer API is found by a later statement."""
         if _is_getattr_default(ref.node, self._file.parent(ref.node)):
             return True
         kinds = {kind_of(name) for name in ref.candidates if is_old(name)}
-        parent = self._file.parent(ref.statement)
-        block = block_with(parent, ref.statement) if parent is not None else None
-        later = block[block.index(ref.statement) + 1 :] if block else []
+        names = _names_bound_to(ref)
+        later = self._steps.later(ref.statement) if names else []
         scope = self._file.scope(ref.statement)
-        for name in _names_bound_to(ref):
-            for other in scope.bindings.get(name, ()):
-                newer = any(is_new(name) and kind_of(name) in kinds for name in self._bound(other))
-                if newer and later and within(other.node, later):
+        for name in names:
+            for other in self._newer_bindings(scope, name):
+                if later and within(other.node, later) and any(kind_of(n) in kinds for n in self._bound(other)):
                     return self._is_conditional(other.node)
         return False
+
+    def _newer_bindings(self, scope: Scope, name: str) -> list[Binding]:
+        """The bindings of a name that may give it something of the current API."""
+        key = (scope, name)
+        if key not in self._newer:
+            bindings = scope.bindings.get(name, ())
+            self._newer[key] = [binding for binding in bindings if any(map(is_new, self._bound(binding)))]
+        return self._newer[key]
 
     def _bound(self, binding: Binding) -> tuple[str, ...]:
         if binding.kind == "import":
@@ -304,6 +320,21 @@ def kind_of(name: str) -> str:
     if name in STATE_QUERIES or name in {query.new for query in STATE_QUERIES.values()}:
         return "state"
     return ""
+
+
+def _offers(ref: Ref) -> set[Offer]:
+    """The kinds of current things that a reference may stand for, with the device that a call names."""
+    device = _device_of(ref).split(":")[0]
+    return {Offer(kind_of(name), device) for name in ref.candidates if is_new(name)}
+
+
+def _is_wanted(offers: Iterable[Offer], old: Ref) -> bool:
+    """Whether one of several things takes the place of an old one."""
+    for name in filter(is_old, old.candidates):
+        device = APIS[name].device if name in APIS else ""
+        if any(offer.kind == kind_of(name) and (not device or offer.device in ("", device)) for offer in offers):
+            return True
+    return False
 
 
 def _names_bound_to(ref: Ref) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amplint.gate_fixes import fix_for
+from amplint.gate_fixes import GateFixes
 from amplint.model import Applicability, Finding, Label, Level
 from amplint.releases import range_of
 from amplint.rule import AMP_TRIGGERS, rule
@@ -109,13 +109,14 @@ def amp_api_too_new(file: SourceFile) -> Iterator[Finding]:
     ```
     """
     faults = gate_faults(file)
+    fixes = GateFixes(file, faults)
     for fault in faults:
         labels: tuple[Label, ...] = ()
         if fault.guard is not None and fault.kind in ("early", "inverted"):
             labels = (Label(file.span(fault.guard.test), f"this lets in {_releases(fault.allowed)}"),)
         elif fault.kind in ("existence", "text"):
             labels = (Label(file.span(fault.ref.node), "guarded here"),)
-        fix = fix_for(file, fault, faults)
+        fix = fixes.of(fault)
         help_text = "" if fix is not None else _help(fault)
         yield Finding("AMP006", file.span(fault.node), _message(file, fault), labels, fix, None, help_text)
 
