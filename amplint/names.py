@@ -8,24 +8,16 @@ torch.cuda.amp import GradScaler` is everywhere in this field: a rule matches an
 from __future__ import annotations
 
 import ast
-from typing import NamedTuple
+from functools import cached_property
+
+from amplint.scopes import STAR_EXPORTS as STAR_EXPORTS
+from amplint.scopes import Binding as Binding
+from amplint.scopes import Scope as Scope
 
 UNKNOWN = "?"
 
 _DEPTH = 50
 """How many names may stand for one another in a row before a chain of assignments is given up."""
-
-STAR_EXPORTS: dict[str, tuple[str, ...]] = {
-    "torch.cuda.amp": ("GradScaler", "autocast", "custom_bwd", "custom_fwd"),
-    "torch.cuda.amp.autocast_mode": ("autocast", "custom_bwd", "custom_fwd"),
-    "torch.cuda.amp.grad_scaler": ("GradScaler",),
-    "torch.cpu.amp": ("GradScaler", "autocast"),
-    "torch.cpu.amp.autocast_mode": ("autocast",),
-    "torch.cpu.amp.grad_scaler": ("GradScaler",),
-    "torch.amp": ("GradScaler", "autocast", "custom_bwd", "custom_fwd", "is_autocast_available"),
-    "torch.cuda": ("amp",),
-}
-"""What `from M import *` binds (`__all__` of torch 2.13, as far as it matters here)."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _BIND_AT_THE_END = (
@@ -38,45 +30,6 @@ _BIND_AT_THE_END = (
     ast.ClassDef,
 )
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-
-
-class Binding(NamedTuple):
-    """One place that gives a name a value.
-
-    `kind` is `import`, `assign`, `def`, `class`, `param`, `star`, `delete` or `other` (a loop target, `with ... as`,
-    and so on). `target` is the qualified name that an import binds; `value` the expression that an assignment binds.
-    `node` is the statement, or for a parameter the `ast.arg`. `alias` is the `ast.alias` of an import.
-    """
-
-    name: str
-    kind: str
-    node: ast.AST
-    target: str = ""
-    value: ast.expr | None = None
-    alias: ast.alias | None = None
-
-
-class Scope:
-    """A namespace: the module, a class, a function, a lambda or a comprehension."""
-
-    __slots__ = ("bindings", "globals", "kind", "node", "nonlocals", "parent", "stars")
-
-    def __init__(self, kind: str, node: ast.AST, parent: Scope | None) -> None:
-        self.kind = kind
-        self.node = node
-        self.parent = parent
-        self.bindings: dict[str, list[Binding]] = {}
-        self.globals: set[str] = set()
-        self.nonlocals: set[str] = set()
-        self.stars: list[Binding] = []
-
-    @property
-    def module(self) -> Scope:
-        """The outermost scope."""
-        scope = self
-        while scope.parent is not None:
-            scope = scope.parent
-        return scope
 
 
 class Names:
@@ -260,6 +213,17 @@ class Names:
                 outer = outer.parent
             scope = outer or scope
         scope.bindings.setdefault(name, []).append(binding)
+
+    @cached_property
+    def imported(self) -> dict[str, tuple[str, ...]]:
+        """The names that imports bind to a qualified name, anywhere in the file."""
+        found: dict[str, dict[str, None]] = {}
+        for scope in self.scopes.values():
+            for name, bindings in scope.bindings.items():
+                for binding in bindings:
+                    if binding.kind == "import":
+                        found.setdefault(binding.target, {})[name] = None
+        return {target: tuple(names) for target, names in found.items()}
 
     # -- looking up ---------------------------------------------------------------------------------------------------
 
