@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amplint.flow import ir
 from amplint.flow.events import Events
-from amplint.flow.guards import Frame
+from amplint.flow.guards import Frame, atoms
 from amplint.flow.program import Program
 from amplint.flow.summaries import Summaries
 from amplint.flow.worlds import Abstract, World, Worlds, join
@@ -49,7 +49,8 @@ class Calls(Events):
         procedure = self.program.procedures[statement.target]
         if statement.target in self.active or len(self.active) > MAX_DEPTH:
             return [self.guards.bind(self.frame.resolve(statement.result), None, world.doubt())]
-        caller, prefix = self.frame, f"{statement.target}#{len(self.active)}:"
+        caller, prefix = self.frame, f"{statement.target}#{len(self.active)}@{statement.span.start}:"
+        world = self._without(prefix, world)
         alias: dict[str, str] = {}
         cells: dict[str, Abstract] = {}
         left = dict(procedure.defaults)
@@ -110,10 +111,26 @@ class Calls(Events):
             return Frame(around, f"{around.name}:", None, alias)
         return None
 
+    def _without(self, prefix: str, world: World) -> World:
+        """The world without what an earlier call from the same place left: its parameters are others now."""
+        facts = frozenset(fact for fact in world.facts if prefix not in fact[0])
+        cells = {
+            path: value for path, value in world.cells.items() if value[0] != "when" or prefix not in f"{value[1]}"
+        }
+        if len(facts) == len(world.facts) and len(cells) == len(world.cells):
+            return world
+        return world.copy(cells=cells, facts=facts)
+
     def _back(self, world: World, prefix: str, statement: ir.Invoke) -> World:
         result = world.cells.get(f"{prefix}{RESULT}")
         cells = {path: value for path, value in world.cells.items() if not path.startswith(prefix)}
-        facts = frozenset(fact for fact in world.facts if prefix not in fact[0])
+        held_atoms = {
+            key
+            for value in cells.values()
+            if value[0] == "when" and isinstance(value[1], tuple)
+            for key in (*atoms(value[1]), f"{value[1]}")
+        }
+        facts = frozenset(fact for fact in world.facts if prefix not in fact[0] or fact[0] in held_atoms)
         trail = tuple(step for step in world.trail if step.text != "return")
         back = world.copy(cells=cells, facts=facts, trail=trail)
         held = {value[1] for value in cells.values() if value[0] in ("object", "scaled")} | {(result or ("", ""))[-1]}

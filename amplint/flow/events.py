@@ -140,7 +140,7 @@ class Events(Reports):
             return world
         if loss is not None and loss[0] == "scaled":
             world = self._scaled_backward(event, str(loss[1]), world)
-        elif (loss is not None and loss[0] in ("plain", "null", "bool")) or (loss is None and self.nothing_scaled):
+        elif self.nothing_scaled or (loss is not None and loss[0] in ("plain", "null", "bool")):
             first = not any(key[0] == "gradients" and state == "plain" for key, state in world.types.items())
             for name in world.scalers():
                 world = self._on_all(event, "plain-backward", name, world)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from amplint.flow import ir
 
 MODULE = "<module>"
@@ -56,7 +58,9 @@ class Program:
             elif isinstance(statement, ir.Assign):
                 if isinstance(statement.value, ir.New):
                     found.add("new-scaler")
-                elif isinstance(statement.value, ir.Optimizer):
+                elif isinstance(statement.value, ir.Optimizer) or (
+                    statement.path in self.optimizer_paths and not isinstance(statement.value, ir.Copy)
+                ):
                     found.add("new-optimizer")
             elif loops or not isinstance(statement, ir.Loop) or statement.rounds is not None:
                 for inner in ir.inner_blocks(statement):
@@ -65,6 +69,16 @@ class Program:
         if not self._busy:
             memory[key] = frozenset(found)
         return frozenset(found)
+
+    @cached_property
+    def optimizer_paths(self) -> frozenset[str]:
+        """The paths of the optimizers that events name."""
+        return frozenset(
+            statement.optimizer
+            for procedure in self.procedures.values()
+            for statement in ir.every(procedure.body)
+            if isinstance(statement, ir.Event) and statement.optimizer is not None
+        )
 
     def callers(self) -> frozenset[str]:
         """The procedures that some other procedure of the file calls."""

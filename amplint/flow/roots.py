@@ -85,4 +85,4 @@ def _settled(left: Worlds, receiver: str, before: Worlds) -> Worlds:
 
 def _atoms(value: tuple[object, ...]) -> list[str]:
     formula = value[1]
-    return list(atoms(formula)) if isinstance(formula, tuple) else []
+    return [*atoms(formula), f"{formula}"] if isinstance(formula, tuple) else []

@@ -77,7 +77,7 @@ KINDS = (
 """The kinds that the engine can find."""
 
 
-_EVENTS = (".backward(", ".step(", ".unscale_(", ".update(", "autograd", "clip_grad")
+_EVENTS = (".backward(", ".step(", "unscale_", "caler.", "autograd.grad", "clip_grad")
 """One of these stands in every file that takes part in the protocol; most files with autocast are models and do not."""
 
 
