@@ -38,7 +38,14 @@ SILENT = {
         torch.jit.script(Net()).save("net")
         """,
     "traced": '@torch.autocast("cuda")\ndef f(x):\n    return x @ x\ng = torch.jit.trace(f, torch.ones(2, 2))\n',
-    "another function": '@torch.autocast("cuda")\ndef f(x):\n    return x\ndef g(x):\n    return x\ntorch.jit.script(g)\n',
+    "another function": """
+        @torch.autocast("cuda")
+        def f(x):
+            return x
+        def g(x):
+            return x
+        torch.jit.script(g)
+        """,
     "another method": """
         class Net(nn.Module):
             @torch.autocast("cuda")

@@ -1,0 +1,1 @@
+"""What each rule says of torch, run on the CPU: the harm, and that the fixed text removes it."""
