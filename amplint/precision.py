@@ -45,8 +45,10 @@ class LoweredValues:
 
     def behind(self, node: ast.expr) -> Lowered | None:
         """The model output that an expression is (or a view of it), as the last assignment before it says."""
+        return self._behind(node, (node.lineno, node.col_offset))
+
+    def _behind(self, node: ast.expr, place: tuple[int, int]) -> Lowered | None:
         path = path_of(source_of(node))
-        place = (node.lineno, node.col_offset)
         before = [entry for entry in self._bindings.get(path, ()) if entry[0] < place]
         if not path or not before:
             return None
@@ -56,8 +58,8 @@ class LoweredValues:
         if self._on_another_branch(assignment, node):
             return None
         value = source_of(assignment.value)
-        if isinstance(value, (ast.Name, ast.Attribute)) and path_of(value) != path:
-            return self.behind(assignment.value)
+        if isinstance(value, (ast.Name, ast.Attribute)):
+            return self._behind(assignment.value, (assignment.lineno, assignment.col_offset))
         if not isinstance(value, ast.Call) or not is_model_call(self._file, value):
             return None
         region = self._file.regions.at(assignment)
