@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from amplint.flow import ir
 from amplint.flow.guards import Frame
-from amplint.flow.loops import one_sided_zero_grad
+from amplint.flow.loops import one_sided_zero_grad, repeated_optimizers
 from amplint.flow.program import MODULE, Program
 from amplint.flow.protocol import UNKNOWN
 from amplint.flow.roots import class_worlds, module_worlds, stepped_pairs
@@ -40,7 +40,8 @@ class Engine:
 
     def run(self) -> list[Violation]:
         """All violations, in the order of the text."""
-        hits = [(hit, True) for hit in one_sided_zero_grad(self.program)]
+        shapes = one_sided_zero_grad(self.program) + repeated_optimizers(self.program)
+        hits = [(hit, True) for hit in shapes]
         called = self.program.callers()
         roots = [
             procedure

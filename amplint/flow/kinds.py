@@ -234,6 +234,11 @@ class Kinds:
                 self._elements(generator.target, generator.iter, self.functions.around(node))
 
     def _elements(self, target: ast.expr, source: ast.expr, function: Function) -> None:
+        if isinstance(source, (ast.Tuple, ast.List)):
+            mine = self.of(path_of(target), function)
+            for item in source.elts if mine in (SCALER, OPTIMIZER) else ():
+                self._say(path_of(item), function, mine)
+            return
         for variable, collection in element_targets(target, source):
             name, path = path_of(variable), path_of(collection)
             if name is None or path is None:

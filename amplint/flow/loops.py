@@ -65,6 +65,16 @@ def scaler_in_loop(run: Statements, made: ir.New) -> None:
     run.tally.hit("new-scaler", where, world, hit)
 
 
+def repeated_optimizers(program: Program) -> list[Hit]:
+    """Optimizers that stand twice in a literal of a procedure that steps through a scaler."""
+    hits: list[Hit] = []
+    for span, name, text in program.duplicates:
+        if "step" in program.kinds(program.procedures[name].body):
+            where = Where(span, (), name)
+            hits.append(Hit("optimizer-identity", where, span, True, (), (), "", text, None))
+    return hits
+
+
 def one_sided_zero_grad(program: Program) -> list[Hit]:
     """Arms of one `if`, of which one steps through a scaler and one without, and only one zeroes the gradients.
 

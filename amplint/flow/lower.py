@@ -29,6 +29,7 @@ class Context:
         self.functions = Functions(file)
         self.kinds = Kinds(self.functions)
         self.temporaries = 0
+        self.duplicates: list[tuple[Span, str, str]] = []
 
 
 def lower(file: SourceFile) -> Program:
@@ -54,6 +55,7 @@ def lower(file: SourceFile) -> Program:
         )
         program.classes[name] = info
     program.globals = _assignments(program.procedures[MODULE].body)
+    program.duplicates = tuple(context.duplicates)
     prune(program)
     return program
 

@@ -49,6 +49,7 @@ class ExpressionLowering(GradientLowering):
             self.gradient_read(node)
             return ir.Derived((self.expression(node.value),))
         if isinstance(node, _CONTAINERS):
+            self.distinct(node.elts)
             return ir.Derived(tuple(self.expression(item) for item in node.elts))
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             return self._comprehension(node)
@@ -63,6 +64,20 @@ class ExpressionLowering(GradientLowering):
             if isinstance(child, ast.expr):
                 self.expression(child)
         return ir.Opaque()
+
+    def distinct(self, items: list[ast.expr]) -> list[ast.expr]:
+        """The items of a literal without an optimizer that stands there a second time, which is noted."""
+        seen: set[str] = set()
+        kept: list[ast.expr] = []
+        for item in items:
+            path = path_of(item)
+            if path is not None and path in seen and self.kind(path) == OPTIMIZER:
+                self.context.duplicates.append((self.file.span(item), self.function.name, path))
+                continue
+            if path is not None:
+                seen.add(path)
+            kept.append(item)
+        return kept
 
     def _choice(self, test: ir.Cond, body: ast.expr, orelse: ast.expr, where: ast.expr) -> ir.Value:
         chosen = self.temporary()

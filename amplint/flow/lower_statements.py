@@ -178,7 +178,7 @@ class StatementLowering(CallLowering):
             and not any(isinstance(item, ast.Starred) for item in literal.elts)
         ):
             rounds = []
-            for item in literal.elts:
+            for item in self.distinct(literal.elts):
                 out, self.out = self.out, []
                 self.assignment([node.target], item, node)
                 rounds.append(tuple(self.out))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from amplint.flow import ir
+from amplint.model import Span
 
 MODULE = "<module>"
 
@@ -28,6 +29,8 @@ class Program:
         self.classes: dict[str, ClassInfo] = {}
         self.globals: ir.Block = ()
         """The module's assignments that other procedures may rely on, without events and calls."""
+        self.duplicates: tuple[tuple[Span, str, str], ...] = ()
+        """Optimizers that stand in a literal a second time: where, in which procedure, and the source text."""
         self._kinds: dict[int, frozenset[str]] = {}
         self._near: dict[int, frozenset[str]] = {}
         self._busy: set[int] = set()

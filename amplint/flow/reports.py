@@ -137,7 +137,7 @@ class Reports(Values):
             inner = blamed.span
             related = event.span
         else:
-            place = blame(here, partner) if kind in SEEN_FROM_CALLER else here
+            place = blame(here, partner) if self._is_innocent(kind) else here
             inner = event.span
             related = partner.span if partner is not None else None
         labels = self._labels(kind, name, optimizer, world, event, place)
@@ -156,6 +156,12 @@ class Reports(Values):
             optimizer_class=self.families.get(optimizer or "", ""),
         )
         self.tally.hit("any-way" if kind in CERTAIN_ONLY else event.kind, here, world, hit)
+
+    def _is_innocent(self, kind: str) -> bool:
+        """Whether the running procedure does nothing wrong by itself: a helper that clips and unscales does."""
+        if kind == "clip-before-unscale" and "unscale" in self.program.kinds(self.frame.procedure.body):
+            return False
+        return kind in SEEN_FROM_CALLER
 
     def _text(self, frame: Frame, name: str | None, world: World) -> str:
         """The source text that names an object in the function of `frame`, "" where there is none."""

@@ -130,7 +130,7 @@ def violations(hits: list[tuple[Hit, bool]], stepped: dict[str, tuple[tuple[str,
             continue
         key = hit.kind, hit.blamed.span
         known = best.get(key)
-        if known is None or (certain and not known[1]) or (hit.again and not known[0].again):
+        if known is None or (hit.again, certain) > (known[0].again, known[1]):
             best[key] = hit, certain or (known is not None and known[1])
     within_region = {hit.related for hit, _ in best.values() if hit.kind == "backward-in-autocast"}
     found: list[Violation] = []

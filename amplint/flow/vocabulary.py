@@ -37,7 +37,7 @@ CLIPS = frozenset(
     for module in ("", "clip_grad.")
     for function in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grads_with_norm_")
 )
-CLIP_NAME = re.compile(r"^_?clip_grad(?:s|ients?)?(?:_norm|_value|_by_norm)?_?$")
+CLIP_NAME = re.compile(r"^_?(?:dispatch_)?clip_grad(?:s|ients?)?(?:_norm|_value|_by_norm)?_?$")
 """A clip of the project's own: by convention it takes parameters, and it can't unscale without the scaler."""
 
 AUTOCAST_NAME = re.compile(r"autocast", re.IGNORECASE)
