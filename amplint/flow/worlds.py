@@ -184,7 +184,15 @@ class World:
     def round(self) -> World:
         """The world after a loop has gone round once more: what was marked is older than the iteration."""
         marks = {key: mark if mark.old else mark._replace(old=True) for key, mark in self.marks.items()}
-        return self.copy(types={**self.types, ("lap",): "later"}, marks=marks)
+        held = {value[1] for value in self.cells.values() if value[0] in ("object", "scaled")}
+        types = {key: state for key, state in self.types.items() if not any(_lost(name, held) for name in key[1:])}
+        types["lap",] = "later"
+        return self.copy(types=types, marks=marks)
+
+
+def _lost(name: str, held: set[object]) -> bool:
+    """Whether an object was made here and nothing holds it any more."""
+    return name.startswith("new@") and name not in held
 
 
 Worlds = list[World]
