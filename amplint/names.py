@@ -19,6 +19,9 @@ UNKNOWN = "?"
 _DEPTH = 50
 """How many names may stand for one another in a row before a chain of assignments is given up."""
 
+_CHILDLESS_FIELDS = frozenset(("ctx", "op", "ops", "id", "attr", "arg", "kind", "level", "module", "type_comment"))
+"""Fields that hold no expression or statement; operators and contexts are shared by all nodes of a tree."""
+
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _BIND_AT_THE_END = (
     ast.Assign,
@@ -55,6 +58,7 @@ class Names:
     def _collect(self, tree: ast.Module) -> None:
         parents, loads, calls = self.parents, self.loads, self.calls
         ast_class = ast.AST
+        child_fields: dict[type[ast.AST], tuple[str, ...]] = {}
         stack: list[tuple[ast.AST, Scope]] = [(tree, self.module)]
         while stack:
             node, scope = stack.pop()
@@ -87,18 +91,22 @@ class Names:
                             parents[child] = node
                             stack.append((child, at))
                     continue
-            children: list[ast.AST] = []
-            for field_name in node._fields:
-                field_value = getattr(node, field_name, None)
-                if field_value.__class__ is list:
-                    for child in field_value:
+            fields = child_fields.get(cls)
+            if fields is None:
+                fields = child_fields[cls] = tuple(name for name in node._fields if name not in _CHILDLESS_FIELDS)
+            first = len(stack)
+            for name in fields:
+                value = getattr(node, name, None)
+                if value.__class__ is list:
+                    for child in value:
                         if isinstance(child, ast_class):
                             parents[child] = node
-                            children.append(child)
-                elif isinstance(field_value, ast_class):
-                    parents[field_value] = node
-                    children.append(field_value)
-            stack.extend((child, inner) for child in reversed(children))
+                            stack.append((child, inner))
+                elif isinstance(value, ast_class):
+                    parents[value] = node
+                    stack.append((value, inner))
+            if len(stack) - first > 1:
+                stack[first:] = stack[: first - 1 if first else None : -1]
 
     def _push_function(self, node: ast.AST, outer: Scope, inner: Scope, stack: list[tuple[ast.AST, Scope]]) -> None:
         """Queue a function's parts: defaults, decorators and annotations belong to the scope around it."""

@@ -14,13 +14,11 @@ from amplint import plugins
 from amplint.settings import Settings
 
 GATE = (
-    "autocast",
-    "GradScaler",
+    "utocast",
     ".amp",
     "import amp",
     "apex",
-    "caler.s",
-    "caler.u",
+    "caler",
     "Accelerator",
     "LightningModule",
     "Fabric(",
@@ -30,8 +28,10 @@ GATE = (
 """One of these stands in every file in which a gated rule can fire."""
 
 _WORDS = re.compile(
-    rb"\bautocast\b|autocast_(?:[a-z]+_)?(?:cpu|gpu|ipu|xla)|GradScaler|\.amp\b|\bimport amp\b|\bapex\b"
-    rb"|caler\.(?:scale|step|update|unscale)|amplint:|noqa: AMP"
+    rb"\.[Aa]utocast\b|\bimport\b[^\n#]*\b[Aa]utocast\b|^[ \t]+autocast\b[ \t]*(?:,|as\b|$)"  # however it is imported
+    rb"|autocast_(?:[a-z]+_)?(?:cpu|gpu|ipu|xla)|GradScal|\.amp\b|\bimport amp\b|(?:from|import) apex\b"
+    rb"|caler\.(?:scale|step|update|unscale)|amplint:|noqa: AMP",
+    re.MULTILINE,
 )
 _FRAMEWORKS = (b"Accelerator", b"LightningModule", b"Fabric(")
 _BYPASSES = (b".backward(", b"clip_grad", b"autocast")

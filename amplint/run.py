@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 POOL_BYTES = 1_000_000
 """Below this much source to parse, starting processes takes longer than they save."""
 
-_COLLECT_BYTES = 300_000
+_COLLECT_BYTES = 1_500_000
 """After this much source garbage is collected: what was built on it refers to itself and takes some 15 MB."""
 
 PLEASE_REPORT = "please report this with the file"

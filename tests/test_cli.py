@@ -604,7 +604,7 @@ def test_completion_offers_commands_options_and_rules() -> None:
         ran = run_module(_AMPLINT_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(position))
         return [word.split(",")[1] for word in ran.stdout.decode().split()]
 
-    assert words("amplint ", 1) == ["check", "completion", "config", "fix", "rule"]
+    assert words("amplint ", 1) == ["check", "completion", "config", "fix", "migrate", "rule", "trace"]
     assert words("amplint fix --un", 2) == ["--unsafe-fixes"]
     assert words("amplint check --select AMP0", 3)[:1] == ["AMP000"]
     assert words("amplint check --output-format js", 3) == ["json", "json-lines"]
@@ -635,10 +635,10 @@ def test_files_without_a_trigger_import_no_rule() -> None:
 
 
 def test_output_can_be_encoded_whatever_the_locale() -> None:
-    Path("ä.py").write_bytes("'ß'; autocast = (\n".encode())
+    Path("ä.py").write_bytes("'ß'; torch.autocast = (\n".encode())
     ran = run_module("check", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert ran.returncode == 1
-    assert b"\\xe4.py:1:17: AMP000" in ran.stdout
+    assert b"\\xe4.py:1:23: AMP000" in ran.stdout
     assert b"Traceback" not in ran.stderr
 
 
@@ -646,7 +646,7 @@ def test_output_can_be_encoded_whatever_the_locale() -> None:
 @pytest.mark.parametrize("arguments", [["check", "--output-format", "concise"], ["rule", "--all"]])
 def test_a_broken_pipe_is_quiet(arguments: list[str]) -> None:
     for n in range(50):
-        Path(f"f{n}.py").write_text("autocast = (\n")
+        Path(f"f{n}.py").write_text("torch.autocast = (\n")
     process = subprocess.Popen(
         [sys.executable, "-m", "amplint", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

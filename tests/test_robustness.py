@@ -48,18 +48,18 @@ def check(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, list[
         pytest.param(b"", 0, [], id="empty"),
         pytest.param(b"\xef\xbb\xbf", 0, [], id="byte order mark only"),
         pytest.param(b"\n\n\x0c", 0, [], id="white space only"),
-        pytest.param(b"\x7fELF\x02\x01\0\0autocast", 1, [("AMP000", 1)], id="binary"),
+        pytest.param(b"\x7fELF\x02\x01\0\0torch.autocast", 1, [("AMP000", 1)], id="binary"),
         pytest.param(b"\0" * 1000, 1, [("AMP000", 1)], id="zeros"),
-        pytest.param(b"# autocast\nname = '\xe4'\n", 1, [("AMP000", 2)], id="latin-1 without cookie"),
-        pytest.param(b"# coding: latin-1\n# autocast\nname = '\xe4'\n", 0, [], id="latin-1 with cookie"),
-        pytest.param(b"# coding: klingon\n# autocast\n", 1, [("AMP000", 1)], id="unknown encoding"),
-        pytest.param("# autocast\n".encode("utf-16"), 1, [("AMP000", 1)], id="UTF-16"),
+        pytest.param(b"# torch.autocast\nname = '\xe4'\n", 1, [("AMP000", 2)], id="latin-1 without cookie"),
+        pytest.param(b"# coding: latin-1\n# torch.autocast\nname = '\xe4'\n", 0, [], id="latin-1 with cookie"),
+        pytest.param(b"# coding: klingon\n# torch.autocast\n", 1, [("AMP000", 1)], id="unknown encoding"),
+        pytest.param("# torch.autocast\n".encode("utf-16"), 1, [("AMP000", 1)], id="UTF-16"),
         pytest.param(b"import torch\nwith torch.autocast('cuda', dtype=", 1, [("AMP000", 2)], id="truncated in a call"),
-        pytest.param(b"# autocast\ntext = '''\n\n", 1, [("AMP000", 2)], id="truncated in a string"),
-        pytest.param(b"# autocast\nif x:\n", 1, [("AMP000", 2)], id="truncated before a block"),
-        pytest.param(b"# autocast\ntry:\n    pass\nexcept E, e:\n    print 'x'\n", 1, [("AMP000", 4)], id="Python 2"),
-        pytest.param(b"# autocast\nif x:\n\ty\n        z\n", 1, [("AMP000", 4)], id="tabs and blanks mixed"),
-        pytest.param(b"# autocast\nx = " + b"(" * 5000 + b")" * 5000, 1, [("AMP000", 2)], id="5000 parentheses"),
+        pytest.param(b"# torch.autocast\ntext = '''\n\n", 1, [("AMP000", 2)], id="truncated in a string"),
+        pytest.param(b"# torch.autocast\nif x:\n", 1, [("AMP000", 2)], id="truncated before a block"),
+        pytest.param(b"# torch.autocast\ntry:\n    pass\nexcept E, e:\n    print 'x'\n", 1, [("AMP000", 4)], id="Python 2"),
+        pytest.param(b"# torch.autocast\nif x:\n\ty\n        z\n", 1, [("AMP000", 4)], id="tabs and blanks mixed"),
+        pytest.param(b"# torch.autocast\nx = " + b"(" * 5000 + b")" * 5000, 1, [("AMP000", 2)], id="5000 parentheses"),
     ],
 )
 def test_contents(capsys: pytest.CaptureFixture[str], content: bytes, code: int, found: list[tuple[str, int]]) -> None:
@@ -80,7 +80,7 @@ def test_contents(capsys: pytest.CaptureFixture[str], content: bytes, code: int,
     ],
 )
 def test_deep_nesting_is_checked_or_reported(capsys: pytest.CaptureFixture[str], code: bytes) -> None:
-    Path("a.py").write_bytes(b"# autocast\n" + code)
+    Path("a.py").write_bytes(b"# torch.autocast\n" + code)
     ran = check(capsys)
     # Python 3.12 and 3.13 give their parser less room than the others.
     assert ran == (0, [], "") or (ran == (1, [("AMP000", 1)], "") and sys.version_info[:2] in ((3, 12), (3, 13)))
@@ -88,7 +88,7 @@ def test_deep_nesting_is_checked_or_reported(capsys: pytest.CaptureFixture[str],
 
 @pytest.mark.skipif(sys.version_info >= (3, 15), reason="this Python knows the syntax")
 def test_newer_syntax_is_a_mild_finding(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("a.py").write_text("lazy import torch  # autocast\n")
+    Path("a.py").write_text("lazy import torch  # torch.autocast\n")
     assert check(capsys) == (0, [("AMP000", 1)], "")
 
 
@@ -116,7 +116,7 @@ def test_a_link_to_itself(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_directory_with_the_name_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.py").mkdir()
-    Path("a.py/b.py").write_text("# autocast\nx = (\n")
+    Path("a.py/b.py").write_text("# torch.autocast\nx = (\n")
     assert check(capsys) == (1, [("AMP000", 2)], "")
 
 
