@@ -41,12 +41,17 @@ def mark(outputs: Any, scaler: object) -> None:
             mark(output, scaler)
 
 
-def classify(roots: Iterable[torch.Tensor], scales: Callable[[], list[float]], explicit: bool) -> Root:
+def classify(roots: list[torch.Tensor], scales: Callable[[], list[float]], explicit: bool) -> Root:
     """Whether the tensors that a backward starts from were scaled.
 
     `scales` gives the scales of all scalers: a loss multiplied by one of them by hand is not plain but unknown.
     `explicit`: gradients came with the tensors, which may carry a scale themselves.
     """
+    only: Any = roots[0].grad_fn if len(roots) == 1 else None
+    if only is not None:
+        scaler = only.metadata.get(_MARK)
+        if scaler is not None:
+            return Root("scaled", scaler)
     nodes: list[Any] = [root.grad_fn for root in roots]
     first = [node.metadata.get(_MARK) for node in nodes if node is not None]
     if first and all(scaler is not None and scaler is first[0] for scaler in first):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from amplint.runtime.optimizers import GRAD, WatchedOptimizer, gradient_of
 from amplint.runtime.places import UNKNOWN_PLACE, Place, is_user_code, user_place
 from amplint.runtime.reads import only_tested
 from amplint.runtime.regions import Regions
+from amplint.runtime.registry import Registry
 from amplint.runtime.results import BackwardReport, ScalerReport
 from amplint.runtime.scalers import METHODS, WatchedScaler, scaler_class
 from amplint.runtime.tracking import WITHOUT_GRADIENTS, Tracker
@@ -34,16 +34,16 @@ class Hooks:
         self.counter = gradients
         self.plain_steps = 0
         self.low_precision: bool | None = None
-        self._scalers: weakref.WeakKeyDictionary[Any, WatchedScaler | None] = weakref.WeakKeyDictionary()
+        self._scalers: Registry[WatchedScaler | ScalerReport] = Registry()
         self._all_scalers: list[WatchedScaler | ScalerReport] = []
-        self._optimizers: weakref.WeakKeyDictionary[Any, WatchedOptimizer] = weakref.WeakKeyDictionary()
+        self._optimizers: Registry[WatchedOptimizer] = Registry()
         self._base: Any = scaler_class()
         self._enabled = 0  # scalers that are not switched off
         self._backwards = {"scaled": 0, "plain": 0, "mixed": 0, "unknown": 0, "in autocast": 0}
         self._in_backward = False
         self._stepping: Any = None  # the optimizer that a scaler steps now
         self._stepped = False
-        self._scaled_now: list[WatchedOptimizer] = []  # whose gradients must not be read now
+        self._scaled_now: list[WatchedOptimizer] = []  # whose gradients must not be read now; always this list
 
     def backward_report(self) -> BackwardReport:
         """The calls of backward()."""
@@ -59,29 +59,28 @@ class Hooks:
 
     def watch_scaler(self, scaler: Any, made_at: Place | None = None) -> WatchedScaler | None:
         """The automata of a scaler, None if it is switched off."""
-        if scaler in self._scalers:
-            return self._scalers[scaler]
-        watched = None
-        if scaler._enabled:
-            own = [name for name in METHODS if getattr(type(scaler), name) is not vars(self._base)[name]]
-            watched = WatchedScaler(scaler, made_at, exact=not own)
-            self._enabled += 1
-        self._scalers[scaler] = watched
-        self._all_scalers.append(watched or ScalerReport(made_at or UNKNOWN_PLACE, False, 0, 0, 0, ()))
-        return watched
+        known = self._scalers.get(scaler)
+        if known is None:
+            if scaler._enabled:
+                own = [name for name in METHODS if getattr(type(scaler), name) is not vars(self._base)[name]]
+                known = WatchedScaler(scaler, made_at, exact=not own)
+                self._enabled += 1
+            else:
+                known = ScalerReport(made_at or UNKNOWN_PLACE, False, 0, 0, 0, ())
+            self._scalers.add(scaler, known)
+            self._all_scalers.append(known)
+        return known if isinstance(known, WatchedScaler) else None
 
     def watch_optimizer(self, optimizer: Any) -> WatchedOptimizer:
         """The automata of an optimizer."""
         watched = self._optimizers.get(optimizer)
         if watched is None:
             watched = WatchedOptimizer(optimizer)
-            for other in self._optimizers.values():
+            for other in self._optimizers.values:
                 if watched.ids and (other.ids <= watched.ids or watched.ids <= other.ids):
                     watched.aliases.append(other)
                     other.aliases.append(watched)
-            self._optimizers[optimizer] = watched
-        else:
-            watched.refresh(optimizer)
+            self._optimizers.add(optimizer, watched)
         return watched
 
     def made_scaler(self, original: Function) -> Function:
@@ -126,6 +125,7 @@ class Hooks:
             self.tracker.begin()
             nothing = self._before_use(target, place, stepping=False)
             self.tracker.unscale(watched, target, place, nothing)
+            self._scaled_now.clear()  # torch itself reads them now
             self._run(original, scaler, optimizer)
             target.note_version()
             self._look_again()
@@ -230,15 +230,17 @@ class Hooks:
                 original(tensors, *args, **kwargs)
                 return
             place = user_place()
-            if not isinstance(tensors, torch.Tensor) and not hasattr(tensors, "node"):
-                tensors = tuple(tensors)
-            roots = [root for root in _listed(tensors) if isinstance(root, torch.Tensor)]
+            if isinstance(tensors, torch.Tensor):
+                roots = [tensors]
+            else:
+                tensors = tensors if hasattr(tensors, "node") else tuple(tensors)
+                roots = [root for root in _listed(tensors) if isinstance(root, torch.Tensor)]
             self.tracker.begin()
             self._backwards["in autocast"] += self.regions.backward(place)
             root = graphs.Root("plain", None)
             if self._enabled and roots:
-                given = [*args[:1], *(kwargs[name] for name in ("grad_tensors", "grad_variables") if name in kwargs)]
-                root = graphs.classify(roots, self._scales, any(each is not None for each in given))
+                given = args[0] if args else kwargs.get("grad_tensors", kwargs.get("grad_variables"))
+                root = graphs.classify(roots, self._scales, given is not None)
             count = self._backwards[root.kind] = self._backwards[root.kind] + 1
             if self.low_precision is not True and count & (count - 1) == 0 and self.regions.any_enabled():
                 found = graphs.low_precision_product(roots)
@@ -246,12 +248,11 @@ class Hooks:
             if not self._enabled and self.counter is None:
                 self._run_backward(original, tensors, *args, **kwargs)
                 return
-            before = [(each, self._before_backward(each, root.kind)) for each in self._watched()]
+            before = [(each, self._before_backward(each, root.kind)) for each in self._optimizers.values]
             self._run_backward(original, tensors, *args, **kwargs)
             reached = [each for each, snapshot in before if each.reached(snapshot)]
-            for each in reached:
-                each.note_version()
-                if self.counter is not None:
+            if self.counter is not None:
+                for each in reached:
                     self.counter.after_backward(each.gradients_now())
             self.tracker.backward(root.scaler, reached, place, root.kind)
             self._look_again()
@@ -304,7 +305,7 @@ class Hooks:
             original(module, *args, **kwargs)
             if not self._enabled:
                 return
-            pending = [each for each in self._optimizers.values() if each.gradients not in WITHOUT_GRADIENTS]
+            pending = [each for each in self._optimizers.values if each.gradients not in WITHOUT_GRADIENTS]
             ids = {id(parameter) for parameter in module.parameters()} if pending else set()
             for each in pending:
                 if each.ids <= ids:
@@ -325,13 +326,15 @@ class Hooks:
                     return original(parameters, *args, **kwargs)
                 listed = list(_listed(parameters))
                 given = {**dict(zip(names, args, strict=False)), **kwargs}
-                ids = set(map(id, listed))
-                targets = [each for each in self._optimizers.values() if not each.ids.isdisjoint(ids)]
+                ids = {id(parameter) for parameter in listed}
+                targets = [each for each in self._optimizers.values if not each.ids.isdisjoint(ids)]
                 self._clip(targets, float(given[names[0]]), bool(given.get("error_if_nonfinite")), user_place())
+                self._scaled_now.clear()  # torch itself reads them now
                 again = iter(listed) if inspect.isgenerator(parameters) else parameters
                 result = self._run(original, again if listed else parameters, *args, **kwargs)
                 for each in targets:
                     each.note_version()
+                self._look_again()
                 return result
 
             return clip
@@ -349,9 +352,11 @@ class Hooks:
     def grad(self) -> property:
         """A stand-in for `torch.Tensor.grad` that notices who reads gradients that carry a scale."""
 
+        scaled_now, note_read = self._scaled_now, self._note_read
+
         def grad(tensor: Any) -> Any:
-            if self._scaled_now:
-                self._note_read(tensor)
+            if scaled_now:
+                note_read(tensor)
             return gradient_of(tensor)
 
         return property(grad, GRAD.__set__, GRAD.__delete__, GRAD.__doc__)
@@ -386,14 +391,12 @@ class Hooks:
 
     # -- helpers ------------------------------------------------------------------------------------------------------
 
-    def _watched(self) -> Iterable[WatchedOptimizer]:
-        return [self.watch_optimizer(optimizer) for optimizer in list(self._optimizers)]
-
     def _scales(self) -> list[float]:
-        scales = [each.scale_now for each in self._scalers.values() if each is not None]
+        scales = [each.scale_now for each in self._scalers.values if isinstance(each, WatchedScaler)]
         return [scale for scale in scales if scale != 1.0]
 
     def _before_backward(self, target: WatchedOptimizer, kind: str) -> Any:
+        target.refresh()
         if not target.has_gradients():
             if target.gradients not in WITHOUT_GRADIENTS:
                 self.tracker.zero_grad(target, None)
@@ -411,7 +414,7 @@ class Hooks:
             self._in_backward = False
 
     def _look_again(self) -> None:
-        self._scaled_now = [each for each in self._optimizers.values() if each.gradients == "scaled"]
+        self._scaled_now[:] = [each for each in self._optimizers.values if each.gradients == "scaled"]
 
 
 def _found_inf(scaler: Any, optimizer: Any) -> list[torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import torch
@@ -27,13 +28,17 @@ class WatchedOptimizer(TrackedOptimizer):
         self._parameters: list[torch.Tensor] = []
         self.ids: set[int] = set()
         self.version = -1
-        self.refresh(optimizer)
+        self._real = weakref.ref(optimizer)
+        self.refresh()
         super().__init__(type(optimizer).__name__, UNKNOWN if self.has_gradients() else "clean")
 
-    def refresh(self, optimizer: Any) -> None:
+    def refresh(self) -> None:
         """Look again whether groups or parameters were added."""
+        optimizer = self._real()
+        if optimizer is None:
+            return
         groups = optimizer.param_groups
-        shape = tuple(len(group["params"]) for group in groups)
+        shape = tuple([len(group["params"]) for group in groups])
         if shape != self._shape or (self._parameters and self._parameters[0] is not groups[0]["params"][0]):
             self._shape = shape
             self._parameters = [p for group in groups for p in group["params"] if isinstance(p, torch.Tensor)]
@@ -65,12 +70,14 @@ class WatchedOptimizer(TrackedOptimizer):
         return [(gradient, -1 if gradient is None else gradient._version) for gradient in gradients]
 
     def reached(self, before: Snapshot | None) -> bool:
-        """Whether a gradient has changed since `before`, which is None if there was none."""
+        """Whether a gradient has changed since `before`, which is None if there was none; then notes the version."""
         if before is None:
-            return self.has_gradients()
+            self.note_version()
+            return self.version >= 0
         for parameter, (old, version) in zip(self._parameters, before, strict=False):
             gradient = gradient_of(parameter)
             if gradient is not old or (gradient is not None and gradient._version != version):
+                self.note_version()
                 return True
         return False
 

@@ -14,12 +14,18 @@ class Patches:
 
     def __init__(self) -> None:
         self._replaced: list[tuple[Any, str, Any]] = []
+        self._entries: list[tuple[dict[Any, Any], Any]] = []
         self._functions: dict[int, tuple[Any, Any]] = {}
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute of a class or module; one that it only inherits is later removed again."""
         self._replaced.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, value)
+
+    def entry(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Add an entry to a table that has none for this key."""
+        self._entries.append((table, key))
+        table[key] = value
 
     def function(self, module: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
         """Replace a module's function, if it has it, by `wrapper(function)` in every module that holds it."""
@@ -39,6 +45,9 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
+        while self._entries:
+            table, key = self._entries.pop()
+            del table[key]
         _swap({id(wrapper): (wrapper, original) for original, wrapper in self._functions.values()})
         self._functions.clear()
 

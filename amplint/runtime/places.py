@@ -20,28 +20,26 @@ UNKNOWN_PLACE = Place("<unknown>", 0, "")
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_foreign: dict[str, bool] = {}
+_users: dict[str, bool] = {}
 
 
 def user_place(skip: int = 1) -> Place:
     """The place of the user's code that is running now, `skip` frames above the caller at the earliest."""
-    frame = user_frame(skip + 1)
-    return UNKNOWN_PLACE if frame is None else Place(_name(frame), frame.f_lineno, frame.f_code.co_name)
-
-
-def user_frame(skip: int = 1) -> FrameType | None:
-    """The innermost frame of the user's code, `skip` frames above the caller at the earliest."""
     frame: FrameType | None = sys._getframe(skip + 1)
-    while frame is not None and not is_user_code(frame.f_code.co_filename):
+    while frame is not None:
+        code = frame.f_code
+        theirs = _users.get(code.co_filename)  # looked up here because this runs at every event
+        if theirs or (theirs is None and is_user_code(code.co_filename)):
+            return Place(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
-    return frame
+    return UNKNOWN_PLACE
 
 
 def is_user_code(filename: str) -> bool:
     """Whether a file, as a code object names it, is the user's: not torch's, not ours, not Python's own."""
-    known = _foreign.get(filename)
+    known = _users.get(filename)
     if known is None:
-        known = _foreign[filename] = _belongs_to_user(filename)
+        known = _users[filename] = _belongs_to_user(filename)
     return known
 
 
@@ -53,7 +51,3 @@ def _belongs_to_user(filename: str) -> bool:
     if path.startswith(_OURS) or (torch is not None and path.startswith(os.path.dirname(torch) + os.sep)):
         return False
     return not path.startswith(_STANDARD_LIBRARY) or f"{os.sep}site-packages{os.sep}" in path
-
-
-def _name(frame: FrameType) -> str:
-    return frame.f_code.co_filename

@@ -32,7 +32,7 @@ class ProductCounter:
         """Wrap all functions and methods."""
         for module, names in ((functional, _IN_FUNCTIONAL), (torch, _IN_TORCH)):
             for name in names:
-                patches.function(module, name, functools.partial(self._counting, name))
+                patches.function(module, name, functools.partial(self._counting_function, patches, name))
         for name in _RECURRENT:
             patches.attribute(torch._VF, name, self._counting(name, getattr(torch._VF, name)))
         for name in _METHODS:
@@ -52,6 +52,14 @@ class ProductCounter:
             calls[key] += count
             with_gradients[key] += count * gradients
         return tuple(ProductReport(*key, calls[key], with_gradients[key]) for key in sorted(calls))
+
+    def _counting_function(self, patches: Patches, operation: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that counts and that `torch.jit.script` takes for the original."""
+        counting = self._counting(operation, original)
+        builtin = torch.jit._builtins._find_builtin(original)
+        if builtin is not None:
+            patches.entry(torch.jit._builtins._get_builtin_table(), id(counting), builtin)
+        return counting
 
     def _counting(self, operation: str, original: Callable[..., Any]) -> Callable[..., Any]:
         tally = self._tally

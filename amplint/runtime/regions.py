@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from typing import Any
 
 from amplint.runtime.places import Place
@@ -29,27 +28,27 @@ class Regions:
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
         self._threads = threading.local()
-        self._entered: Counter[int] = Counter()
-        self._tally: Counter[tuple[Place, str, str, bool]] = Counter()
+        self._entered: dict[int, int] = {}
+        self._tally: dict[tuple[Place, str, Any, bool], int] = {}
 
     def enter(self, instance: Any, place: Place, counts: bool) -> None:
         """An autocast object was entered; one that torch enters itself in a backward does not count."""
         active = _Active(instance, place)
-        if self._entered[id(instance)]:
+        times = self._entered.get(id(instance), 0)
+        if times:
             self._tracker.begin()
             self._tracker.report("autocast-reentered", place)
-        self._entered[id(instance)] += 1
+        self._entered[id(instance)] = times + 1
         self._stack().append(active)
         if counts:
-            dtype = str(instance.fast_dtype).removeprefix("torch.")
-            self._tally[place, active.device, dtype, active.enabled] += 1
+            key = (place, active.device, instance.fast_dtype, active.enabled)
+            self._tally[key] = self._tally.get(key, 0) + 1
 
     def leave(self, instance: Any) -> None:
         """An autocast object was left."""
-        if self._entered[id(instance)] > 1:
-            self._entered[id(instance)] -= 1
-        else:
-            del self._entered[id(instance)]
+        times = self._entered.pop(id(instance), 0)
+        if times > 1:
+            self._entered[id(instance)] = times - 1
         stack = self._stack()
         for index in range(len(stack) - 1, -1, -1):
             if stack[index].instance is instance:
@@ -61,13 +60,11 @@ class Regions:
 
     def active(self) -> Place | None:
         """Where the region was entered that makes autocast active now, None if it is not."""
-        devices = set()
-        for region in reversed(self._stack()):
-            if region.device not in devices:
-                devices.add(region.device)
-                if region.enabled:
-                    return region.place
-        return None
+        stack = self._stack()
+        if not stack:
+            return None
+        inmost = {region.device: region for region in stack}
+        return next((region.place for region in reversed(inmost.values()) if region.enabled), None)
 
     def step(self, place: Place) -> None:
         """An optimizer stepped: a forward that follows in this region gets the old weights."""
@@ -92,7 +89,11 @@ class Regions:
 
     def report(self) -> tuple[RegionReport, ...]:
         """All regions by place."""
-        return tuple(RegionReport(*region, entries) for region, entries in sorted(self._tally.items()))
+        regions = [
+            RegionReport(place, device, str(dtype).removeprefix("torch."), enabled, entries)
+            for (place, device, dtype, enabled), entries in self._tally.items()
+        ]
+        return tuple(sorted(regions))
 
     def _stack(self) -> list[_Active]:
         stack: list[_Active] | None = getattr(self._threads, "stack", None)

@@ -210,11 +210,12 @@ class Tracker:
             accumulating = scaler.steps > 0 and scaler.backwards > 0
             self.report("update-in-accumulation" if accumulating else fault.kind, place)
         if fault is None or new_scale:
-            stepped = {optimizer for optimizer, stage in scaler.stages.items() if stage.state == "stepped"}
             for optimizer in scaler.owned_now():
                 optimizer.gradients = advance(GRADIENTS, optimizer.gradients, "update")[0]
                 optimizer.updated_at = place
-                optimizer.updated_among_others = bool(stepped - {optimizer})
+                if optimizer.gradients == "late":
+                    others = (stage for other, stage in scaler.stages.items() if other is not optimizer)
+                    optimizer.updated_among_others = any(stage.state == "stepped" for stage in others)
                 optimizer.doubtful = False
             scaler.stages.clear()
             scaler.checks = checks
