@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Lowered(NamedTuple):
-    """A low-precision value: the assignment that named it, the model call behind it, and the region it ran in."""
+    """A low-precision value: the statement that made it, the model call behind it, and the region it ran in."""
 
-    assignment: ast.stmt
+    statement: ast.stmt
     call: ast.Call
     region: Region
 
@@ -48,7 +48,10 @@ class LoweredValues:
         return self._behind(node, (node.lineno, node.col_offset))
 
     def _behind(self, node: ast.expr, place: tuple[int, int]) -> Lowered | None:
-        path = path_of(source_of(node))
+        source = source_of(node)
+        if isinstance(source, ast.Call):
+            return self._output(source, self._file.statement(source))
+        path = path_of(source)
         before = [entry for entry in self._bindings.get(path, ()) if entry[0] < place]
         if not path or not before:
             return None
@@ -60,14 +63,16 @@ class LoweredValues:
         value = source_of(assignment.value)
         if isinstance(value, (ast.Name, ast.Attribute)):
             return self._behind(assignment.value, (assignment.lineno, assignment.col_offset))
-        if not isinstance(value, ast.Call) or not is_model_call(self._file, value):
-            return None
-        region = self._file.regions.at(assignment)
+        return self._output(value, assignment) if isinstance(value, ast.Call) else None
+
+    def _output(self, call: ast.Call, statement: ast.stmt) -> Lowered | None:
+        """What a call returns, if it is a model that runs in half precision."""
+        region = self._file.regions.at(call)
         if region is None or region.enabled == OFF or not region.is_low_precision:
             return None
-        if returns_float32(self._file, value):
+        if not is_model_call(self._file, call) or returns_float32(self._file, call):
             return None
-        return Lowered(assignment, value, region)
+        return Lowered(statement, call, region)
 
     def _on_another_branch(self, assignment: ast.AST, use: ast.AST) -> bool:
         """Whether a use can be reached without the assignment: it stands in a branch that the use isn't in."""

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from amplint.signatures import apis
-from amplint.values import inside, path_of
+from amplint.values import inside, path_of, returns
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -103,6 +103,16 @@ def _torch_names(file: SourceFile, func: ast.expr) -> tuple[str, ...]:
     return tuple(name for name in file.resolve(func) if name.startswith("torch.nn."))
 
 
+def is_unknown_loss(file: SourceFile, call: ast.Call) -> bool:
+    """Whether only its name shows that a call computes a loss: a parameter or attribute that is given two arguments.
+
+    Functions that are imported or defined in the file are none: they may cast what they get.
+    """
+    if not is_loss_name(call) or len(call.args) != 2 or call.keywords or file.resolve(call.func):
+        return False
+    return file.values.of(call.func) == (None,) or isinstance(file.values.of(call.func)[0], ast.Attribute)
+
+
 def is_loss_name(call: ast.Call) -> bool:
     """Whether a call goes by a name that losses have (`criterion(...)`, `self.loss_fn(...)`)."""
     last = path_of(call.func).rsplit(".", 1)[-1]
@@ -184,6 +194,23 @@ def scaler_constructors(file: SourceFile) -> list[ast.Call]:
     for ref in file.refs:
         if ref.call is not None and any(api.kind == "scaler" for api in apis(ref.candidates)):
             found.append(ref.call)
+    return found
+
+
+def scaler_origins(file: SourceFile, node: ast.expr) -> list[ast.Call]:
+    """The calls in view that build the scaler behind an expression, also in a function that returns it."""
+    found: list[ast.Call] = []
+    pending, seen = list(file.values.of(node)), set[ast.AST]()
+    while pending:
+        value = pending.pop()
+        if not isinstance(value, ast.Call) or value in seen:
+            continue
+        seen.add(value)
+        if any(api.kind == "scaler" for api in apis(file.resolve(value.func))):
+            found.append(value)
+            continue
+        for function in file.values.functions(value):
+            pending += [origin for result in returns(function) for origin in file.values.of(result)]
     return found
 
 

@@ -13,7 +13,7 @@ from amplint.rule import rule
 from amplint.signatures import apis, bind
 from amplint.source import SourceFile
 from amplint.torch_api import CURRENT
-from amplint.training import roots, scale_calls, scaler_constructors
+from amplint.training import roots, scale_calls, scaler_constructors, scaler_origins
 from amplint.values import path_of
 
 _MOVES = ("to", "cuda", "cpu", "xpu")
@@ -70,7 +70,7 @@ def _scalers(file: SourceFile) -> Iterator[Finding]:
         functions = {
             file.values.enclosing_function(call)
             for call in calls
-            if isinstance(call.func, ast.Attribute) and constructor in file.values.of(call.func.value)
+            if isinstance(call.func, ast.Attribute) and constructor in scaler_origins(file, call.func.value)
         }
         regions = [r for r in file.regions.all if r.function in functions and r.enabled != OFF and r.is_low_precision]
         devices = frozenset().union(*(region.devices for region in regions))

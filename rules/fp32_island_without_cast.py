@@ -11,7 +11,7 @@ from amplint.precision import Lowered, LoweredByFunction
 from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import is_model_call, losses
+from amplint.training import is_model_call, is_unknown_loss, losses
 from amplint.values import path_of
 
 _MATHS = frozenset(
@@ -84,7 +84,7 @@ def _inputs(file: SourceFile, node: ast.AST) -> list[ast.expr]:
         return [node.left]
     if not isinstance(node, ast.Call):
         return []
-    if losses(file, node) or is_model_call(file, node):
+    if losses(file, node) or is_unknown_loss(file, node) or is_model_call(file, node):
         return [argument for argument in node.args[:2] if not isinstance(argument, ast.Starred)]
     names = file.resolve(node.func)
     if names and all(name.startswith("torch.") and name.rsplit(".", 1)[-1] in _MATHS for name in names):

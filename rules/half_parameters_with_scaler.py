@@ -9,7 +9,7 @@ from amplint import statements
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import roots, scaler_constructors
+from amplint.training import roots, scaler_origins
 from amplint.values import path_of
 
 _HALF = frozenset(("torch.float16", "torch.half"))
@@ -108,12 +108,11 @@ def _paths(file: SourceFile, halved: ast.Call) -> frozenset[str]:
 
 
 def _is_enabled_scaler(file: SourceFile, receiver: ast.expr) -> bool:
-    made = [value for value in file.values.of(receiver) if value in scaler_constructors(file)]
+    made = scaler_origins(file, receiver)
     return bool(made) and not any(
         keyword.arg in ("enabled", None)
         and not (isinstance(keyword.value, ast.Constant) and keyword.value.value is True)
         for constructor in made
-        if isinstance(constructor, ast.Call)
         for keyword in constructor.keywords
     )
 

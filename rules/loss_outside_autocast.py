@@ -9,7 +9,7 @@ from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
 from amplint.precision import Lowered, LoweredByFunction, LoweredValues
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import FLOAT32_LOSSES, is_loss_name, losses
+from amplint.training import FLOAT32_LOSSES, is_unknown_loss, losses
 
 
 @rule("AMP103", "loss-outside-autocast", level=Level.WARNING, fix=Applicability.UNSAFE, triggers=("autocast",))
@@ -49,7 +49,7 @@ def loss_outside_autocast(file: SourceFile) -> Iterator[Finding]:
     """
     by_function = LoweredByFunction(file)
     for call in file.names.calls:
-        if not call.args or not (known := losses(file, call) or _named(file, call)):
+        if not call.args or not (known := losses(file, call) or _unknown(file, call)):
             continue
         if file.regions.active(call):
             continue
@@ -63,13 +63,8 @@ def loss_outside_autocast(file: SourceFile) -> Iterator[Finding]:
         yield _finding(file, call, source)
 
 
-def _named(file: SourceFile, call: ast.Call) -> frozenset[str]:
-    """A loss that only its name shows, and that is given a target."""
-    if not is_loss_name(call) or len(call.args) != 2 or call.keywords:
-        return frozenset()
-    return (
-        frozenset(("?",)) if set(file.values.of(call.func)) == {None} and not file.resolve(call.func) else frozenset()
-    )
+def _unknown(file: SourceFile, call: ast.Call) -> frozenset[str]:
+    return frozenset(("?",)) if is_unknown_loss(file, call) else frozenset()
 
 
 def _target_is_half(lowered: LoweredValues, call: ast.Call) -> bool:

@@ -109,7 +109,7 @@ def _finding(file: SourceFile, call: ast.Call, use: ast.expr, source: Lowered) -
     dtypes = sorted(source.region.dtypes)
     dtype = dtypes[0] if len(dtypes) == 1 else "half precision"
     reason = "NumPy has no bfloat16" if _numpy(file, call) is not None else "this operation wants float32"
-    place = _root(use)
+    place = source.call if source_of(use) is source.call else _root(use)
     end = file.span(place).end
     return Finding(
         "AMP406",

@@ -11,7 +11,7 @@ from amplint.regions import Region
 from amplint.rule import rule
 from amplint.scaler_removal import remove_scaler
 from amplint.source import SourceFile
-from amplint.training import scale_calls, scaler_constructors
+from amplint.training import scale_calls, scaler_constructors, scaler_origins
 
 
 @rule("AMP402", "scaler-with-bfloat16", level=Level.INFO, fix=Applicability.UNSAFE, triggers=("GradScaler",))
@@ -64,7 +64,7 @@ def scaler_with_bfloat16(file: SourceFile) -> Iterator[Finding]:
 
 
 def _is_made_by(file: SourceFile, call: ast.Call, constructor: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and constructor in file.values.of(call.func.value)
+    return isinstance(call.func, ast.Attribute) and constructor in scaler_origins(file, call.func.value)
 
 
 def _regions(file: SourceFile, scaled: list[ast.Call]) -> list[Region]:

@@ -48,6 +48,18 @@ FOUND = [
     ),
     pytest.param(
         """
+        class T:
+            def f(self, x, y):
+                with torch.autocast("cuda"):
+                    out = self.model(x)
+                with torch.autocast("cuda", enabled=False):
+                    return self.criterion(out, y)
+        """,
+        [6],
+        id="a loss that only its name shows",
+    ),
+    pytest.param(
+        """
         def f(model, x):
             with torch.cuda.amp.autocast():
                 h = model(x)

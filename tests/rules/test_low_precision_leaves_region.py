@@ -83,6 +83,19 @@ SILENT = {
 }
 
 
+DIRECT = """
+@torch.inference_mode()
+def f(model, loader):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        return [model(x).cpu().numpy() for x in loader]
+"""
+
+
+def test_an_output_without_a_name() -> None:
+    assert rows("AMP406", DIRECT) == [4]
+    assert fixed("AMP406", DIRECT) == lines(DIRECT.replace("model(x)", "model(x).float()"))
+
+
 @pytest.mark.parametrize("snippet", SILENT.values(), ids=SILENT)
 def test_silent(snippet: str) -> None:
     assert rows("AMP406", snippet) == []

@@ -64,6 +64,11 @@ FOUND = [
         [2],
         id="passed to the function that trains",
     ),
+    pytest.param(
+        LOOP.replace('torch.amp.GradScaler("cuda")', "make()") + "def make():\n    return torch.amp.GradScaler()\n",
+        [13],
+        id="made by a function",
+    ),
 ]
 
 
