@@ -16,11 +16,9 @@ if TYPE_CHECKING:
 
 def findings(file: SourceFile, family: Family) -> Iterator[Finding]:
     """Everything of a family that a file uses and that is to move, with its fix or the reason why it has none."""
-    for place, fix, reason in Plan(file, family).outcomes():
-        # A use without a fix of its own may be rewritten by that of its import; the reason then says so.
-        help_text = reason and (f"not rewritten: {reason}" if fix is None else f"the fix is unsafe: {reason}")
+    for place, fix, note in Plan(file, family).outcomes():
         node = place.alias if isinstance(place, Import) else place.node
-        yield Finding(family.code, file.span(node), _message(place), fix=fix, help=help_text)
+        yield Finding(family.code, file.span(node), _message(place), fix=fix, help=note)
 
 
 def _message(place: Place) -> str:

@@ -47,7 +47,7 @@ def statement_edits(file: SourceFile, changes: Mapping[Statement, Changes]) -> l
         if not kept and not bound:
             deleted.append(statement)
         elif not bound:
-            edits += _without(file, statement, set(of_aliases))
+            edits += _relisted(file, statement, dict.fromkeys(of_aliases, ""))
         else:
             edits += _rebound(file, statement, of_aliases, kept, bound)
     return edits + _deletions(file, deleted)
@@ -59,19 +59,21 @@ def _rebound(
     modules = list(dict.fromkeys(new.module for new in bound))
     in_place = modules == ([""] if isinstance(statement, ast.Import) else [statement.module])
     if in_place or (isinstance(statement, ast.ImportFrom) and not kept and len(modules) == 1 and modules != [""]):
-        edits = [] if in_place else [_module_edit(file, statement, modules[0])]
+        present = {file.segment(alias) for alias in kept}
+        texts: dict[ast.alias, str] = {}
         for alias in statement.names:
-            new = _names(changes.get(alias, ()))
-            if new and new != file.segment(alias):
-                edits.append(Edit(file.span(alias), new))
-        gone = {alias for alias, new in changes.items() if not new}
-        return edits + (_without(file, statement, gone) if gone else [])
+            if alias in changes:
+                text = _names(changes[alias])
+                texts[alias] = "" if text in present else text
+                present.add(text)
+        edits = [] if in_place else [_module_edit(file, statement, modules[0])]
+        return edits + _relisted(file, statement, texts)
     code = "\n".join(_statement(module, [new for new in bound if new.module == module]) for module in modules)
     if kept:
         before = insert_before(file, statement, code)
         if before is None:
             raise RefusalError(f"the import of line {statement.lineno} shares its line with other code")
-        return [before, *_without(file, statement, set(changes))]
+        return [before, *_relisted(file, statement, dict.fromkeys(changes, ""))]
     span = file.span(statement)
     if b"#" in file.encoded[span.start : span.end]:
         raise RefusalError(f"comments stand inside the import of line {statement.lineno}")
@@ -103,15 +105,16 @@ def _module_edit(file: SourceFile, statement: Statement, module: str) -> Edit:
     return Edit(Span(match.start(1), match.end(1)), module)
 
 
-def _without(file: SourceFile, statement: Statement, gone: set[ast.alias]) -> list[Edit]:
-    """Take names out of a statement that keeps others."""
-    encoded = file.encoded
+def _relisted(file: SourceFile, statement: Statement, texts: Mapping[ast.alias, str]) -> list[Edit]:
+    """Give names of a statement other texts; those with an empty one go. Some name must stay."""
     aliases = statement.names
-    parenthesised = encoded[file.span(aliases[-1]).end : file.span(statement).end].rstrip().endswith(b")")
-    if not parenthesised:
-        kept = [file.segment(alias) for alias in aliases if alias not in gone]
+    gone = {alias for alias, text in texts.items() if not text}
+    changed = [alias for alias, text in texts.items() if text and text != file.segment(alias)]
+    tail = file.encoded[file.span(aliases[-1]).end : file.span(statement).end]
+    if gone and not tail.rstrip().endswith(b")"):
+        kept = [texts.get(alias) or file.segment(alias) for alias in aliases if alias not in gone]
         return [Edit(Span(file.span(aliases[0]).start, file.span(aliases[-1]).end), ", ".join(kept))]
-    edits: list[Edit] = []
+    edits = [Edit(file.span(alias), texts[alias]) for alias in changed]
     index = 0
     while index < len(aliases):
         last = index

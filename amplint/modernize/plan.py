@@ -34,11 +34,11 @@ _TORCH = Bound("", "torch")
 
 
 class Outcome(NamedTuple):
-    """What can be done about one finding: a fix, or the reason why there is none; or why the fix is unsafe."""
+    """What can be done about one finding: a fix, or in `note` why there is none; or why the fix is unsafe."""
 
     place: Place
     fix: Fix | None
-    reason: str = ""
+    note: str
 
 
 class Part(NamedTuple):
@@ -89,7 +89,8 @@ class Plan:
         self._scripted = Scripted(file)
         self._reported: list[Place] = []
         self._parts: list[Part] = []
-        self._reasons: dict[int, str] = {}
+        self._refused: dict[int, str] = {}
+        self._notes: dict[int, str] = {}
 
     def outcomes(self) -> Iterator[Outcome]:
         """Every finding with its fix or the reason why there is none, in no particular order."""
@@ -112,7 +113,9 @@ class Plan:
         self._refuse_shims_together()
         fixes = self._fixes()
         for place in self._reported:
-            yield Outcome(place, fixes.get(id(place)), self._reasons.get(id(place), ""))
+            reason = self._refused.get(id(place), "")
+            note = f"not rewritten: {reason}" if reason else self._notes.get(id(place), "")
+            yield Outcome(place, fixes.get(id(place)), note)
 
     # -- what is found ------------------------------------------------------------------------------------------------
 
@@ -150,7 +153,7 @@ class Plan:
             self._refuse(places, refusal)
             return False
         for place in places:
-            self._reasons.pop(id(place), None)
+            self._refused.pop(id(place), None)
         return True
 
     def _refuse(self, places: tuple[Place, ...], refusal: RefusalError) -> None:
@@ -159,7 +162,7 @@ class Plan:
             reason = refusal.reason
             if isinstance(culprit, (Import, Use)) and culprit is not place:
                 reason = f"it hangs together with line {culprit.ref.node.lineno}, where {reason}"
-            self._reasons[id(place)] = reason
+            self._refused[id(place)] = reason
 
     def _group_part(self, group: Group) -> Part:
         foreign = group.foreign
@@ -197,7 +200,7 @@ class Plan:
                 raise RefusalError("the module itself is stored or handed on")
             if use.move.shim:
                 callee: str | None = self._shim.local(use.move)
-            elif use.ref.names[0] == ("torch",):
+            elif "torch" in use.ref.names[0]:
                 callee = use.root.id + use.move.new.removeprefix("torch")
             else:
                 callee = dotted(self._file, use)
@@ -263,10 +266,10 @@ class Plan:
     def _refuse_shims_together(self) -> None:
         """One fallback block serves the whole file: all names that need it move, or none does."""
         wanted = [place for place in self._reported if place.move is not None and place.move.shim]
-        refused = next((place for place in wanted if id(place) in self._reasons), None)  # no cautions are noted yet
+        refused = next((place for place in wanted if id(place) in self._refused), None)
         if refused is None:
             return
-        refusal = RefusalError(self._reasons[id(refused)], refused)
+        refusal = RefusalError(self._refused[id(refused)], refused)
         for part in self._parts:
             if part.shim:
                 self._refuse(part.places, refusal)
@@ -283,7 +286,8 @@ class Plan:
                     self._refuse(part.places, refusal)
                 continue
             for part in parts:
-                self._reasons.update((id(place), part.caution) for place in part.places)
+                if part.caution:
+                    self._notes.update((id(place), f"the fix is unsafe: {part.caution}") for place in part.places)
                 fixes.update((id(holder), shared) for holder in part.holders)
                 for use, edits in zip(part.uses, part.rewrites, strict=True):
                     if part.dotted:
@@ -292,7 +296,7 @@ class Plan:
                         fixes[id(use)] = shared
                     else:
                         line = part.holders[0].ref.node.lineno
-                        self._reasons[id(use)] = f"the fix of line {line} rewrites this line too"
+                        self._notes[id(use)] = f"the fix of line {line} rewrites this line too"
         return fixes
 
     def _components(self) -> list[list[Part]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.call_faults import is_wrong_call
 from amplint.modernize.moves import Family, Move
+from amplint.names import UNKNOWN
 from amplint.signatures import is_unentered_autocast
 from amplint.torch_api import APIS
 
@@ -28,7 +29,7 @@ class Use(NamedTuple):
     """One place that stands for a deprecated name or module.
 
     `link` is the index, in the chain of `ref`, of the part that is the deprecated name; everything up to it is to be
-    replaced. `move` is None for a module and for a name that can't move. `meanings` counts what else the name may be.
+    replaced. `move` is None for a module and for a name that can't move. An `ambiguous` name may be something else too.
     """
 
     ref: Ref
@@ -113,7 +114,8 @@ class Inventory:
             if self._is_held(ref) and link == 0:
                 return None  # a variable that holds the class: its own assignment is the finding
             move = family.moves.get(known[0])
-            meanings = {(m.new, m.device) if (m := family.moves.get(name)) else (name, "") for name in names}
+            counted = [name for name in names if name != UNKNOWN] if self._is_torch_or_none(ref) else names
+            meanings = {(m.new, m.device) if (m := family.moves.get(name)) else (name, "") for name in counted}
             state = self._state(ref, link, names, move)
             return Use(ref, link, known[0], move, state, len(meanings) > 1)
         last = len(ref.names) - 1
@@ -152,6 +154,15 @@ class Inventory:
         root = ref.chain[0]
         assert isinstance(root, ast.Name), "a chain starts with a name"
         return all(binding.kind != "import" and binding.kind != "star" for binding in self.file.names.lookup(root))
+
+    def _is_torch_or_none(self, ref: Ref) -> bool:
+        """Whether the chain starts with a `torch` that is None where it isn't installed: both spellings fail there."""
+        root = ref.chain[0]
+        assert isinstance(root, ast.Name), "a chain starts with a name"
+        return "torch" in ref.names[0] and all(
+            binding.target == "torch" or (isinstance(binding.value, ast.Constant) and binding.value.value is None)
+            for binding in self.file.names.lookup(root)
+        )
 
     def _is_asked_for_names(self, ref: Ref) -> bool:
         """Whether a module is the subject of `hasattr(module, ...)`."""
