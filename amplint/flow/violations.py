@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.model import Label, Span
@@ -77,6 +78,13 @@ KINDS = (
 """The kinds that the engine can find."""
 
 
+_OBJECTS = re.compile(
+    r"\.autocast\b|\bimport\b[^\n#]*\bautocast\b|^[ \t]+autocast\b[ \t]*(?:,|as\b|$)"
+    r"|GradScaler|\.scale\(|\.unscale_\(|caler\.(?:step|update)\(",
+    re.MULTILINE,
+)
+"""What stands in every file that has a region or a scaler, under whatever name the scaler goes."""
+
 _EVENTS = (".backward(", ".step(", "unscale_", "caler.", "autograd.grad", "clip_grad")
 """One of these stands in every file that takes part in the protocol; most files with autocast are models and do not."""
 
@@ -86,9 +94,14 @@ def find(file: SourceFile) -> list[Violation]:
 
     Raises what `file.tree` raises. A function beyond the engine's budget adds none; `file.notes` is told.
     """
-    if not any(word in file.text for word in _EVENTS):
+    if not any(word in file.text for word in _EVENTS) or not _has_objects(file):
         return []
     from amplint.flow.engine import Engine
     from amplint.flow.lower import lower
 
     return Engine(lower(file)).run()
+
+
+def _has_objects(file: SourceFile) -> bool:
+    wrappers = (wrapper.rsplit(".", 1)[-1] for wrapper in file.settings.wrappers)
+    return _OBJECTS.search(file.text) is not None or any(wrapper in file.text for wrapper in wrappers)
