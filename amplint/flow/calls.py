@@ -159,9 +159,7 @@ class Calls(Events):
 
     def suspend(self, world: World) -> World:
         """The world after `yield`: what isn't local may have changed."""
-        private = f"{self.frame.procedure.name}"
         for name in world.scalers():
-            held = [path for path, value in world.cells.items() if value == ("object", name)]
-            if not held or not all(path.startswith(private) for path in held):
+            if not self.is_private(name, world):
                 world = world.doubt(name)
         return world

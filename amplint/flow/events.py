@@ -78,7 +78,7 @@ class Events(Reports):
         _, no_scale = advance(SCALE, world.state("scale", name), event.kind)
         stage, wrong_stage = advance(STAGE, world.state("stage", name, optimizer), staged)
         after, wrong_gradients = self.gradients(gradients, event.kind)
-        checks, _ = advance(CHECKS, world.state("checks", name), event.kind)
+        checks, _ = advance(CHECKS, world.state("checks", name), staged)
         world = world.typed(("stage", name, optimizer), stage).typed(("gradients", name, optimizer), after)
         world = world.typed(("checks", name), checks)
         fault = wrong_stage or wrong_gradients or no_scale
@@ -204,9 +204,10 @@ class Events(Reports):
                 continue
             key = ("gradients", name, optimizer)
             state, fault = self.gradients(world.state(*key), event.kind)
-            if fault is not None and self._matters(fault, optimizer, name, world):
+            if fault is not None and not self._matters(fault, optimizer):
+                world = world.typed(key, UNKNOWN)
+            elif fault is not None:
                 self.report(event, fault, name, optimizer, world)
-            if fault is not None:
                 world = world.doubt(name, optimizer)
                 if not self.several:
                     world = world.doubt(name)
@@ -216,10 +217,8 @@ class Events(Reports):
             world = world.marked(("zero", optimizer or ""), self.mark(event.span))
         return world
 
-    def _matters(self, fault: Fault, optimizer: str, name: str, world: World) -> bool:
-        """Whether a bypass is one: a scaler that never steps anything is a fixed multiplier, which Adam does not
-        feel.
-        """
+    def _matters(self, fault: Fault, optimizer: str) -> bool:
+        """Whether a bypass is one: a scaler that never steps is a fixed multiplier, which Adam does not feel."""
         if fault.kind != "step-bypasses-scaler" or self.scaler_steps:
             return True
         return self.families.get(optimizer) in _SENSITIVE_TO_SCALE

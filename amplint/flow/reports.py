@@ -71,7 +71,7 @@ class Reports(Values):
             loss = self.simple(event.loss, world) if event.loss is not None else None
             if event.kind != "backward" or (loss is not None and loss[0] == "scaled"):
                 blamed = marks.get(("plain",))
-                if blamed is None:
+                if blamed is None and not (self.is_private(name, world) and self._never_scales()):
                     return
         elif kind == "update-between-optimizers":
             partner = blamed = marks.get(("update", name))
@@ -80,7 +80,7 @@ class Reports(Values):
             if not self.several:
                 kind = "update-before-step"
         elif kind == "update-before-step":
-            if not self.steps_in_view():
+            if not self.steps_in_view() and not self.is_private(name, world):
                 return
             update = marks.get(("update", name))
             if self.several and update is not None and not update.old:
@@ -102,6 +102,9 @@ class Reports(Values):
         """Whether the root steps through a scaler at all: if not, whoever does may do so between two of its events."""
         return "step" in self.program.kinds(self.frames[0].procedure.body)
 
+    def _never_scales(self) -> bool:
+        return "scale" not in self.program.kinds(self.frames[0].procedure.body)
+
     def _next_round(self, kind: str, world: World) -> str:
         """The name of a fault whose first half lies in an earlier round of a loop."""
         if kind == "unscale-twice" and crossed_boundary(world.trail):
@@ -111,7 +114,7 @@ class Reports(Values):
             return "update-skipped-on-path"
         if loop is not None and loop.span.start < 0 and self.program.any_event("update"):
             return ""  # the loop is in another file, and so may be the update
-        return "missing-update" if kind != "unscale-twice" else "update-skipped-on-path"
+        return "missing-update"
 
     def _loop_updates(self) -> bool:
         return bool(self.loops) and "update" in self.program.kinds(self.loops[-1].body)

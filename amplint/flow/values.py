@@ -63,6 +63,12 @@ class Values:
         """The identity of an object made at `span` by the running calls."""
         return "@".join(["new", str(span.start), *(str(call.start) for call in self.stack)])
 
+    def is_private(self, name: str, world: World) -> bool:
+        """Whether an object was made in the root and only its own names hold it: nobody else can use it."""
+        mine = f"{self.frames[0].procedure.name}:"
+        held = [path for path, value in world.cells.items() if value == ("object", name)]
+        return name.startswith("new@") and bool(held) and all(path.startswith(mine) for path in held)
+
     # -- evaluation --------------------------------------------------------------------------------------------------
 
     def evaluate(self, value: ir.Value, world: World) -> Valued:
