@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 
 class Lowered(NamedTuple):
-    """A low-precision value: the statement that made it, the model call behind it, and the region it ran in."""
+    """A low-precision value: the model call behind it, and the region that it ran in."""
 
-    statement: ast.stmt
     call: ast.Call
     region: Region
 
@@ -50,7 +49,7 @@ class LoweredValues:
     def _behind(self, node: ast.expr, place: tuple[int, int]) -> Lowered | None:
         source = source_of(node)
         if isinstance(source, ast.Call):
-            return self._output(source, self._file.statement(source))
+            return self._output(source)
         path = path_of(source)
         before = [entry for entry in self._bindings.get(path, ()) if entry[0] < place]
         if not path or not before:
@@ -63,16 +62,16 @@ class LoweredValues:
         value = source_of(assignment.value)
         if isinstance(value, (ast.Name, ast.Attribute)):
             return self._behind(assignment.value, (assignment.lineno, assignment.col_offset))
-        return self._output(value, assignment) if isinstance(value, ast.Call) else None
+        return self._output(value) if isinstance(value, ast.Call) else None
 
-    def _output(self, call: ast.Call, statement: ast.stmt) -> Lowered | None:
+    def _output(self, call: ast.Call) -> Lowered | None:
         """What a call returns, if it is a model that runs in half precision."""
         region = self._file.regions.at(call)
         if region is None or region.enabled == OFF or not region.is_low_precision:
             return None
         if not is_model_call(self._file, call) or returns_float32(self._file, call):
             return None
-        return Lowered(statement, call, region)
+        return Lowered(call, region)
 
     def _on_another_branch(self, assignment: ast.AST, use: ast.AST) -> bool:
         """Whether a use can be reached without the assignment: it stands in a branch that the use isn't in."""

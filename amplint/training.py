@@ -69,7 +69,7 @@ _MODEL_NAME = re.compile(
 )
 _KEEPS_DTYPE = frozenset(
     (
-        "argmax_", "clone", "contiguous", "cpu", "cuda", "detach", "flatten", "permute", "reshape", "squeeze", "to_",
+        "clone", "contiguous", "cpu", "cuda", "detach", "flatten", "permute", "reshape", "squeeze",
         "transpose", "unsqueeze", "view", "chunk", "expand", "repeat", "t",
     )
 )  # fmt: skip

@@ -18,6 +18,7 @@ from amplint.training import (
     roots,
     scale_calls,
     scaler_constructors,
+    scaler_origins,
     targets_of,
 )
 from amplint.values import Function, inside, path_of, returns
@@ -64,7 +65,7 @@ def float16_without_scaler(file: SourceFile) -> Iterator[Finding]:
     """
     if not _steps_an_optimizer(file):
         return
-    scaled = {_owner(file, call) for call in scale_calls(file)}
+    scaled = {_owner(file, call) for call in (*scale_calls(file), *_scaler_steps(file))}
     for region in file.regions.all:
         if not _is_float16(region) or file.regions.without_grad(region.body[0]):
             continue
@@ -92,6 +93,14 @@ def _owner(file: SourceFile, node: ast.AST) -> ast.AST | None:
             owner = current
         current = file.parent(current)
     return owner
+
+
+def _scaler_steps(file: SourceFile) -> Iterator[ast.Attribute]:
+    """The uses of a scaler that take scaled gradients for granted: another rule judges an unscaled loss there."""
+    for name in ("step", "unscale_", "update"):
+        for use in file.names.attributes.get(name, ()):
+            if mentions_scaler(use.value) or scaler_origins(file, use.value):
+                yield use
 
 
 def _is_float16(region: Region) -> bool:

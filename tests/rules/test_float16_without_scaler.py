@@ -113,6 +113,11 @@ SILENT = {
         "        loss.backward()",
         "        if scaler:\n            scaler.scale(loss).backward()\n        else:\n            loss.backward()",
     ),
+    "an unscaled loss before scaler.step is another rule's": LOOP.replace(
+        "optimizer.step()", "scaler.step(optimizer)\n        scaler.update()"
+    ),
+    "so it is under another name": "gs = torch.amp.GradScaler()\n"
+    + LOOP.lstrip("\n").replace("optimizer.step()", "gs.step(optimizer)"),
     "a callable scaler": LOOP.replace(
         "        loss.backward()\n        optimizer.step()", "        loss_scaler(loss, optimizer)"
     ),
