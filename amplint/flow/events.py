@@ -84,7 +84,7 @@ class Events(Reports):
         fault = wrong_stage or wrong_gradients or no_scale
         if fault is not None:
             self.report(event, fault, name, optimizer, before)
-            world = world.doubt(name, optimizer)
+            world = world.typed(("wrong",), "yes").doubt(name, optimizer)
             if no_scale is not None:
                 world = world.doubt(name)
         world = world.marked(("stage", name, optimizer), self.mark(event.span))
@@ -105,7 +105,7 @@ class Events(Reports):
                 world = world.typed(key, advance(table, world.state(*key), "update")[0])
         world = world.typed(("checks", name), checks)
         if fault is not None:
-            world = world.doubt(name)
+            world = world.typed(("wrong",), "yes").doubt(name)
         world = world.marked(("update", name), self.mark(event.span))
         return world.copy(trail=())
 
@@ -179,7 +179,7 @@ class Events(Reports):
                 if not reported:
                     self.report(event, fault, name, optimizer, before)
                     reported = True
-                world = world.typed(key, UNKNOWN)
+                world = world.typed(key, UNKNOWN).typed(("wrong",), "yes")
                 if fault.kind == "unscale-in-accumulation":
                     world = world.doubt(name, optimizer)
         return world
@@ -208,7 +208,7 @@ class Events(Reports):
                 world = world.typed(key, UNKNOWN)
             elif fault is not None:
                 self.report(event, fault, name, optimizer, world)
-                world = world.doubt(name, optimizer)
+                world = world.typed(("wrong",), "yes").doubt(name, optimizer)
                 if not self.several:
                     world = world.doubt(name)
             else:

@@ -85,7 +85,8 @@ class Tally:
 
     @staticmethod
     def _key(event: str, where: Where, world: World) -> tuple[object, ...]:
-        return event, where.span, where.stack, world.types.get(("lap",), "")
+        came = (world.types.get(("lap",)), world.types.get(("wrong",))) if event != "any-way" else None
+        return event, where.span, where.stack, came
 
     def count(self, event: str, where: Where, world: World) -> None:
         """A world in which the event happens."""

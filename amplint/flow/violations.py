@@ -89,19 +89,26 @@ _EVENTS = (".backward(", ".step(", "unscale_", "caler.", "autograd.grad", "clip_
 """One of these stands in every file that takes part in the protocol; most files with autocast are models and do not."""
 
 
-def find(file: SourceFile) -> list[Violation]:
-    """All violations of the protocol in a file, in the order of the text.
+class Analysis(NamedTuple):
+    """What the engine made of a file: the violations in the order of the text, and the functions it left alone.
 
-    Raises what `file.tree` raises. A function beyond the engine's budget adds none; `file.notes` is told.
+    `unfinished` names the functions that were beyond the engine's budget, on which nothing is reported.
     """
-    if not any(word in file.text for word in _EVENTS) or not _has_objects(file):
-        return []
+
+    violations: list[Violation]
+    unfinished: list[str]
+
+
+def analyse(file: SourceFile) -> Analysis:
+    """Run the engine on a file. Raises what `file.tree` raises."""
     from amplint.flow.engine import Engine
     from amplint.flow.lower import lower
 
-    return Engine(lower(file)).run()
+    engine = Engine(lower(file))
+    found = engine.run()
+    return Analysis(found, engine.unfinished)
 
 
-def _has_objects(file: SourceFile) -> bool:
-    wrappers = (wrapper.rsplit(".", 1)[-1] for wrapper in file.settings.wrappers)
-    return _OBJECTS.search(file.text) is not None or any(wrapper in file.text for wrapper in wrappers)
+def find(file: SourceFile) -> list[Violation]:
+    """All violations of the protocol in a file, in the order of the text. Raises what `file.tree` raises."""
+    return analyse(file).violations

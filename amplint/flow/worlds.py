@@ -228,7 +228,9 @@ def _blend(worlds: Worlds) -> World:
     types: dict[Key, str] = {}
     for key in {key for world in worlds for key in world.types}:
         states = {world.types.get(key) for world in worlds}
-        types[key] = states.pop() or UNKNOWN if len(states) == 1 else "later" if key == ("lap",) else UNKNOWN
+        types[key] = (
+            states.pop() or UNKNOWN if len(states) == 1 else first.types.get(key, "yes") if len(key) == 1 else UNKNOWN
+        )
     facts = frozenset.intersection(*(world.facts for world in worlds))
     regions = first.regions if all(world.regions == first.regions for world in worlds) else ()
     return World(cells, types, facts, regions, first.marks, first.trail)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from amplint.flow import engine
 from amplint.flow.violations import KINDS, Violation, find
+from amplint.flow.violations import analyse as run_engine
 from amplint.settings import DEFAULT
 from amplint.source import SourceFile
 from tests.flow import programs_objects  # noqa: F401
@@ -25,3 +27,78 @@ def test_program(name: str) -> None:
 def test_every_kind_has_a_program() -> None:
     marked = {kind for text in PROGRAMS.values() for _, kind in expected(text)}
     assert marked == set(KINDS)
+
+
+def only(name: str) -> tuple[SourceFile, Violation]:
+    """The one violation of a program."""
+    file, found = analyse(PROGRAMS[name])
+    assert len(found) == 1
+    return file, found[0]
+
+
+def test_what_a_fix_of_a_clip_needs() -> None:
+    file, violation = only("clip without unscale_")
+    assert file.segment(violation.span) == "clip_grad_value_(model.parameters(), 1.0)"
+    assert violation.place == violation.span
+    assert violation.certain
+    assert not violation.raises
+    assert (violation.scaler, violation.optimizers, violation.threshold) == ("scaler", ("opt",), 1.0)
+    assert [(file.segment(label.span), label.message) for label in violation.labels] == [
+        ("scaler.scale(loss_fn(model(x), y)).backward()", "gradients are scaled here")
+    ]
+
+
+def test_a_clip_in_a_helper_is_blamed_on_its_call() -> None:
+    file, violation = only("a helper method clips scaled gradients")
+    assert file.segment(violation.span) == "self.clip()"
+    assert file.segment(violation.place) == "clip_grad_norm_(self.model.parameters(), 1.0)"
+    assert (violation.scaler, violation.optimizers) == ("self.gs", ("self.opt",))
+
+
+def test_the_path_to_a_skipped_update() -> None:
+    file, violation = only("update skipped by a continue")
+    assert not violation.certain
+    assert violation.raises
+    assert [label.message for label in violation.path] == ["when `norm > 5` is true", "this `continue` is taken"]
+    assert file.segment(violation.path[1].span) == "continue"
+
+
+def test_a_missing_update_is_certain_although_the_first_round_is_right() -> None:
+    _, violation = only("no update at all, in a nested loop")
+    assert violation.certain
+    assert violation.raises
+
+
+def test_a_flag_decides_whether_the_scaler_is_there() -> None:
+    _, violation = only("one flag tested twice, and unscale_ forgotten")
+    assert violation.certain
+
+
+@pytest.mark.parametrize(
+    ("name", "again"), [("the whole loop in one region", True), ("only a step inside the region", False)]
+)
+def test_a_step_in_a_region_tells_whether_another_iteration_follows(name: str, again: bool) -> None:
+    _, found = analyse(PROGRAMS[name])
+    assert [v.again for v in found if v.kind == "step-in-autocast"] == [again]
+
+
+@pytest.mark.parametrize(
+    ("name", "per_iteration"),
+    [("the scaler is made anew for every epoch", False), ("the scaler is made anew for every batch", True)],
+)
+def test_a_scaler_in_a_loop_tells_which_loop(name: str, per_iteration: bool) -> None:
+    _, violation = only(name)
+    assert violation.per_iteration is per_iteration
+
+
+def test_the_class_of_an_optimizer_made_in_view() -> None:
+    _, violation = only("a fixed multiplier with SGD")
+    assert violation.optimizer_class == "SGD"
+
+
+def test_beyond_the_budget_a_function_is_named_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PROGRAMS["clip without unscale_"]
+    monkeypatch.setattr(engine, "MAX_STEPS", 5)
+    result = run_engine(SourceFile(text, "train.py", DEFAULT))
+    assert result.unfinished == ["train"]
+    assert result.violations == []

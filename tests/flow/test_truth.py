@@ -1,9 +1,9 @@
 """Truth by execution: random training loops run on real torch, and what raises there is what the engine finds.
 
-The loops are the documented one with random faults, or random sequences of protocol calls under branches. Each is run with
-every combination of its flags. A loop that raises must have a finding; one whose only findings are of the kind that raises
-must raise. Every round has a scaled backward: whether a round without one steps on nothing, or on what a callee
-differentiated, does not show, and the engine is silent there.
+The loops are the documented one with random faults, or random sequences of protocol calls under branches. Each is
+run with every combination of its flags. A loop that raises must have a finding; one whose only findings are of the
+kind that raises must raise. Every round has a scaled backward: whether a round without one steps on nothing, or on
+what a callee differentiated, does not show, and the engine is silent there.
 """
 
 from __future__ import annotations
