@@ -100,8 +100,16 @@ class Tally:
         self._hits[key] = (1, hit) if before is None else (before[0] + 1, before[1])
 
     def certain_hits(self) -> list[tuple[Hit, bool]]:
-        """All hits, each with whether every world that came there the same way has it."""
-        return [(hit, count >= self._totals.get(key[:4], 0)) for key, (count, hit) in self._hits.items()]
+        """All hits, each with whether every world that came there the same way has it.
+
+        Worlds in which something was wrong before prove nothing: only they may be left of a branch.
+        """
+        certain: list[tuple[Hit, bool]] = []
+        for key, (count, hit) in self._hits.items():
+            came = key[3]
+            proves = came is None or (isinstance(came, tuple) and came[1] is None)
+            certain.append((hit, proves and count >= self._totals.get(key[:4], 0)))
+        return certain
 
 
 SEEN_FROM_CALLER = frozenset(
