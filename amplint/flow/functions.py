@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from amplint.names import Scope
     from amplint.source import SourceFile
 
-FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-
 
 class Function:
     """A function, method, lambda or the module's own code (`node` is then the module)."""

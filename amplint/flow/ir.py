@@ -226,7 +226,7 @@ class Invoke(NamedTuple):
     """A call of a procedure of this file.
 
     `args` are positional (by number) and keyword arguments. `receiver` is the path that `self` stands for. `result`
-    is the path that gets the returned value. `construct`: the call makes the receiver.
+    is the path that gets the returned value.
     """
 
     target: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplint.flow.functions import Function, Functions
 from amplint.flow.paths import element_targets, last_name, path_of, root_of
-from amplint.flow.vocabulary import OPTIMIZER_NAME, SCALER_METHODS, SCALER_NAME, SCALERS, SCHEDULER_NAME
+from amplint.flow.vocabulary import OPTIMIZER_NAME, SCALER_NAME, SCALERS, SCHEDULER_NAME
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -249,8 +249,3 @@ class Kinds:
                 self._say(name, function, inner)
             elif mine in (SCALER, OPTIMIZER):
                 self._say(f"{path}[*]", function, mine)
-
-
-def is_scaler_method(name: str) -> bool:
-    """Whether a method of this name is part of the protocol of a scaler."""
-    return name in SCALER_METHODS

@@ -16,7 +16,6 @@ SCALERS = frozenset(
         "torch.distributed.fsdp.sharded_grad_scaler.ShardedGradScaler",
     }
 )
-SCALER_METHODS = frozenset({"scale", "unscale_", "step", "update", "get_scale", "is_enabled"})
 
 AUTOCASTS = frozenset(
     {
