@@ -33,6 +33,9 @@ def name_of(path: Path) -> str:
     return dotted if parts[0] == "amplint" else f"amplint.{dotted}"
 
 
+KNOWN = {name_of(path) for path in MODULES}
+
+
 def imports(path: Path) -> set[str]:
     """The modules that a module imports, those for type checking only left out."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -45,8 +48,7 @@ def imports(path: Path) -> set[str]:
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            known = {name_of(other) for other in MODULES}
-            found.update({node.module} | (names & known))
+            found.update({node.module} | (names & KNOWN))
     return found
 
 
