@@ -211,15 +211,16 @@ class Hooks:
         return False
 
     def _after_step(self, watched: WatchedScaler, scaler: Any, optimizer: Any, place: Place) -> None:
-        found = [] if watched.exact is False else _found_inf(scaler, optimizer)
-        if self._stepped and getattr(optimizer, "_step_supports_amp_scaling", False) and found:
-            watched.note_fused_step(torch.stack([each.to(found[0].device) for each in found]).sum())
-        elif self._stepped or not found:
-            watched.note_step(skipped=not self._stepped and isinstance(optimizer, torch.optim.Optimizer))
-        else:
-            watched.note_step(skipped=any(bool(each) for each in found))
         if self._stepped:
             self.regions.step(place)
+            if getattr(optimizer, "_step_supports_amp_scaling", False):
+                watched.note_fused_step(_found_inf(scaler, optimizer))
+            else:
+                watched.note_step(skipped=False)
+        elif isinstance(optimizer, torch.optim.Optimizer):
+            watched.note_step(skipped=True)
+        else:  # no hook tells whether a wrapper's step() ran
+            watched.note_step(skipped=any(bool(each) for each in _found_inf(scaler, optimizer)))
 
     # -- backward and the optimizers' methods -------------------------------------------------------------------------
 
@@ -318,17 +319,17 @@ class Hooks:
         """A wrapper of `clip_grad_norm_`, or of `clip_grad_value_`."""
 
         def wrap(original: Function) -> Function:
-            names = ("max_norm", "norm_type", "error_if_nonfinite") if norm else ("clip_value",)
+            name = "max_norm" if norm else "clip_value"
 
             @functools.wraps(original)
             def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
                 if not self._enabled:
                     return original(parameters, *args, **kwargs)
                 listed = list(_listed(parameters))
-                given = {**dict(zip(names, args, strict=False)), **kwargs}
-                ids = {id(parameter) for parameter in listed}
-                targets = [each for each in self._optimizers.values if not each.ids.isdisjoint(ids)]
-                self._clip(targets, float(given[names[0]]), bool(given.get("error_if_nonfinite")), user_place())
+                threshold = args[0] if args else kwargs[name]
+                raising = norm and (args[2] if len(args) > 2 else kwargs.get("error_if_nonfinite", False))
+                targets = [each for each in self._optimizers.values if each.has_any(listed)]
+                self._clip(targets, float(threshold), raising, user_place())
                 self._scaled_now.clear()  # torch itself reads them now
                 again = iter(listed) if inspect.isgenerator(parameters) else parameters
                 result = self._run(original, again if listed else parameters, *args, **kwargs)
@@ -345,9 +346,8 @@ class Hooks:
         self.tracker.begin()
         if raising and any(each.owner is not None for each in targets):
             self.tracker.report("clip-error-if-nonfinite", place)
-        self.tracker.clip(
-            [each for each in targets if not _carries_scale(threshold, each)], place, threshold == float("inf")
-        )
+        bare = [each for each in targets if not _carries_scale(threshold, each)]
+        self.tracker.clip(bare, place, reads_only=threshold == float("inf"))
 
     def grad(self) -> property:
         """A stand-in for `torch.Tensor.grad` that notices who reads gradients that carry a scale."""

@@ -44,6 +44,11 @@ class WatchedOptimizer(TrackedOptimizer):
             self._parameters = [p for group in groups for p in group["params"] if isinstance(p, torch.Tensor)]
             self.ids = set(map(id, self._parameters))
 
+    def has_any(self, tensors: list[Any]) -> bool:
+        """Whether one of the tensors is a parameter of this optimizer."""
+        ids = self.ids
+        return any(id(tensor) in ids for tensor in tensors)
+
     def has_gradients(self) -> bool:
         """Whether any parameter has a gradient."""
         return self.first_gradient() is not None

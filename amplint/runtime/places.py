@@ -21,6 +21,7 @@ UNKNOWN_PLACE = Place("<unknown>", 0, "")
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _users: dict[str, bool] = {}
+_places: dict[tuple[str, int], Place] = {}
 
 
 def user_place(skip: int = 1) -> Place:
@@ -30,7 +31,11 @@ def user_place(skip: int = 1) -> Place:
         code = frame.f_code
         theirs = _users.get(code.co_filename)  # looked up here because this runs at every event
         if theirs or (theirs is None and is_user_code(code.co_filename)):
-            return Place(code.co_filename, frame.f_lineno, code.co_name)
+            key = (code.co_filename, frame.f_lineno)
+            place = _places.get(key)
+            if place is None:
+                place = _places[key] = Place(*key, code.co_name)
+            return place
         frame = frame.f_back
     return UNKNOWN_PLACE
 

@@ -31,7 +31,7 @@ class WatchedScaler(TrackedScaler):
         super().__init__(scale, checks, exact, made_at)
         self.asked_for_scale = False
         self._skipped = 0
-        self._overflows: list[torch.Tensor] = []
+        self._overflows: list[list[torch.Tensor]] = []
         self._history = [ScaleChange(0, float(scaler._init_scale if scale == "unset" else scaler._scale))]
         self._scales: list[tuple[int, torch.Tensor]] = []
 
@@ -40,11 +40,11 @@ class WatchedScaler(TrackedScaler):
         self.steps += 1
         self._skipped += skipped
 
-    def note_fused_step(self, found_inf: torch.Tensor) -> None:
-        """A step of an optimizer that looks itself whether `found_inf` is not 0."""
+    def note_fused_step(self, found_inf: list[torch.Tensor]) -> None:
+        """A step of an optimizer that looks itself whether one of `found_inf` (one a device) is not 0."""
         self.steps += 1
         self._overflows.append(found_inf)
-        if len(self._overflows) >= _AT_ONCE or not found_inf.is_cuda:
+        if len(self._overflows) >= _AT_ONCE or not any(each.is_cuda for each in found_inf):
             self._settle()
 
     def note_scale(self, scaler: Any) -> None:
@@ -52,8 +52,13 @@ class WatchedScaler(TrackedScaler):
         scale = scaler._scale
         if scale is None:
             return
-        self._scales.append((self.updates, scale.detach().clone() if scale.is_cuda else scale))
-        if len(self._scales) >= _AT_ONCE or not scale.is_cuda:
+        if not scale.is_cuda:
+            value = scale.item()
+            if value != self._history[-1].scale:
+                self._history.append(ScaleChange(self.updates, value))
+            return
+        self._scales.append((self.updates, scale.detach().clone()))
+        if len(self._scales) >= _AT_ONCE:
             self._settle()
 
     def report(self) -> ScalerReport:
@@ -69,7 +74,7 @@ class WatchedScaler(TrackedScaler):
         return self._history[-1].scale
 
     def _settle(self) -> None:
-        self._skipped += sum(bool(found) for found in self._overflows)
+        self._skipped += sum(any(bool(each) for each in found) for found in self._overflows)
         self._overflows.clear()
         for update, tensor in self._scales:
             value = float(tensor)

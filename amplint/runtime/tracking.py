@@ -6,7 +6,7 @@ backward reached, whether there are gradients), and comes in as facts; torch its
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from amplint.flow.protocol import CHECKS, GRADIENTS, SCALE, STAGE, UNKNOWN, Fault, advance
@@ -27,6 +27,9 @@ class Stage(NamedTuple):
     place: Place | None = None
     round: int = 0
     zeroed: int = 0
+
+
+_READY = Stage()
 
 
 class TrackedOptimizer:
@@ -170,7 +173,7 @@ class Tracker:
         if optimizer.gradients == "plain":
             cause = optimizer.plain_at
         elif optimizer.gradients in ("unscaled", "early"):
-            cause = scaler.stages.get(optimizer, Stage()).place
+            cause = scaler.stages.get(optimizer, _READY).place
         if not self._gradients(optimizer, "backward", cause or place, place if cause else None):
             optimizer.belong_to(scaler)
             optimizer.scaled_at = place
@@ -254,7 +257,7 @@ class Tracker:
         optimizer.reads.clear()
         optimizer.share()
 
-    def clip(self, optimizers: list[TrackedOptimizer], place: Place, reads_only: bool) -> None:
+    def clip(self, optimizers: Sequence[TrackedOptimizer], place: Place, reads_only: bool) -> None:
         """A clip that reaches gradients of these optimizers; `reads_only` if the threshold is infinite."""
         event = "grad-read" if reads_only else "clip"
         useless = all(each.gradients == "spent" and each.owner is not None for each in optimizers)
@@ -293,10 +296,13 @@ class Tracker:
 
     def _gradients(self, optimizer: TrackedOptimizer, event: str, place: Place, related: Place | None) -> bool:
         """Advance the state of the gradients; whether that was a fault."""
-        state, fault = advance(GRADIENTS, optimizer.gradients, event)
-        optimizer.gradients = state
-        if fault is None:
+        cell = GRADIENTS.get((optimizer.gradients, event))
+        if not isinstance(cell, Fault):
+            if cell is not None:
+                optimizer.gradients = cell
             return False
+        fault = cell
+        optimizer.gradients = fault.then
         kind = fault.kind
         if kind == "update-between-optimizers" and not optimizer.updated_among_others:
             kind = "update-before-step"
@@ -313,8 +319,8 @@ class Tracker:
         optimizer.reads.clear()
 
     def _no_scale(self, scaler: TrackedScaler, event: str, optimizer: TrackedOptimizer | None, place: Place) -> bool:
-        fault = advance(SCALE, scaler.scale, event)[1]
-        if fault is None:
+        fault = SCALE.get((scaler.scale, event))
+        if not isinstance(fault, Fault):
             return False
         if not scaler.doubtful:
             cause = None if optimizer is None else optimizer.plain_at
@@ -337,7 +343,7 @@ class Tracker:
             if earlier is not None and earlier.state in ("unscaled", "stepped"):
                 self.report("optimizer-identity", place, earlier.place)
                 self._lose(optimizer)
-        before = scaler.stages.get(optimizer, Stage())
+        before = scaler.stages.get(optimizer, _READY)
         staged = f"{event}-nothing" if nothing else event
         state, fault = advance(STAGE, before.state, staged)
         scaler.checks = advance(CHECKS, scaler.checks, staged)[0]
