@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.kinds import DEVICE, Classifier, only
+from amplint.kinds import BOOL, DEVICE, Classifier, only
 from amplint.migrate.tree import FUNCTIONS, position, walk
 from amplint.values import path_of
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _DEVICE = re.compile(r"(?:^|[._])(?:device|dev)$|^DEVICE$|\.DEVICE$|Device$", re.I)
 _OBJECTS = frozenset(("torch.device", "torch.accelerator.current_accelerator"))
+_CPU_SCALER_SINCE = (2, 3)
+"""The first torch in which a scaler works on tensors of the CPU, should the script keep them there."""
 _ASKS = re.compile(r"cuda|gpu|device|accel", re.I)
 
 
@@ -41,6 +43,11 @@ def find(facts: Facts, at: ast.stmt, module: str) -> Device | None:
         return _of_name(file, expression)
     if _always_cuda(file):
         return Device('"cuda"', "")
+    if asked := _question(file, at):
+        return Device('"cuda"', asked)
+    floor = file.settings.target_torch
+    if not _is_moved(file) and (floor is None or floor >= _CPU_SCALER_SINCE):
+        return Device('"cuda"', "torch.cuda.is_available()")
     if module:
         return Device(f"next({module}.parameters()).device.type", f"next({module}.parameters()).is_cuda")
     return None
@@ -175,6 +182,44 @@ def _always_cuda(file: SourceFile) -> bool:
             if re.search(r"(?:^|[._])(?:rank|local_rank|gpu|gpu_id|local_gpu)$", path_of(target)):
                 found = True
     return found
+
+
+def uses_gpu(file: SourceFile) -> bool:
+    """Whether a script may run on a GPU: it names CUDA, an accelerator, or a device that comes from elsewhere."""
+    return _is_moved(file) or "accelerator" in file.text or bool(_DEVICE.search(" ".join(file.names.loads)))
+
+
+def _is_moved(file: SourceFile) -> bool:
+    """Whether anything in the file is put on a GPU."""
+    calls = (file.parent(use) for use in file.names.attributes.get("cuda", ()))
+    if any(isinstance(call, ast.Call) and not file.resolve(call.func) for call in calls):
+        return True
+    return any("cuda" in str(text.value) for text in file.names.strings)
+
+
+def _question(file: SourceFile, at: ast.stmt) -> str:
+    """The condition under which the script puts things on a GPU, where it is in view at a statement."""
+    for use in file.names.attributes.get("cuda", ()):
+        call = file.parent(use)
+        if not isinstance(call, ast.Call) or call.func is not use or file.resolve(use):
+            continue
+        current, child = file.parent(call), call
+        while current is not None and not isinstance(current, ast.Module):
+            if isinstance(current, (ast.If, ast.IfExp)) and _ASKS.search(file.segment(current.test)):
+                if child in (current.orelse if isinstance(current.orelse, list) else [current.orelse]):
+                    return ""
+                return _condition(file, current.test, at)
+            current, child = file.parent(current), current  # type: ignore[assignment]
+    return ""
+
+
+def _condition(file: SourceFile, test: ast.expr, at: ast.stmt) -> str:
+    text = file.segment(test)
+    if isinstance(test, ast.Call) and file.resolve(test.func) == ("torch.cuda.is_available",):
+        return text
+    if not path_of(test) or not _visible(file, test, at):
+        return ""
+    return text if only(Classifier(file).of(test), BOOL) else f"bool({text})"
 
 
 def _is_asked(file: SourceFile, node: ast.AST) -> bool:

@@ -56,12 +56,17 @@ def _forwards(facts: Facts, owner: Function | ast.Module) -> list[ast.stmt]:
             continue
         statement = file.statement(node)
         around = chain(file, statement)
-        if any(any(facts.trains(n) for n in walk(s)) for s in around):
+        without = [s for s in around if isinstance(s, ast.With) and _has_no_grad(file, s)]
+        if any(facts.trains(n) for s in (without[-1:] or around) for n in walk(s)):
             continue
         if not any(isinstance(s, LOOPS) for s in around):
             continue
         found[statement] = None
     return list(found)
+
+
+def _has_no_grad(file: SourceFile, statement: ast.With) -> bool:
+    return any(file.regions.is_no_grad(item.context_expr) for item in statement.items)
 
 
 def _block(file: SourceFile, statement: ast.stmt) -> list[ast.stmt]:

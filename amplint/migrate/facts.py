@@ -107,6 +107,9 @@ class Facts:
     def module_of(self, call: ast.Call) -> ast.expr | None:
         """The module that a call runs, by itself or by one of its methods; None where it runs none."""
         func = call.func
+        if isinstance(func, ast.Name) and func.id[:1].isupper():
+            if not any(binding.kind in ("assign", "param", "other") for binding in self.file.names.lookup(func)):
+                return None  # a class
         if isinstance(func, ast.Attribute) and not is_self(func):
             if self.is_module(func.value) and not _NO_GRAPH_METHODS.fullmatch(func.attr):
                 return func.value

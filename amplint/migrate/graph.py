@@ -29,6 +29,7 @@ _PLAIN_METHODS = frozenset(
         "item", "detach", "detach_", "numpy", "tolist", "argmax", "argmin", "size", "dim", "numel", "eq", "ne", "gt",
         "lt", "ge", "le", "nonzero", "isnan", "isfinite", "isinf", "any", "all", "new_zeros", "new_ones", "new_empty",
         "new_full", "new_tensor", "bool", "long", "int", "byte", "get_device", "numel", "format", "backward",
+        "sample", "sample_n", "multinomial", "bernoulli",
     )
 )  # fmt: skip
 _PLAIN_FUNCTIONS = frozenset(
@@ -38,9 +39,10 @@ _PLAIN_TORCH = frozenset(
     f"torch.{name}"
     for name in (
         "argmax", "argmin", "zeros_like", "ones_like", "rand_like", "randn_like", "eq", "isnan", "isfinite", "no_grad",
-        "numel", "full_like", "empty_like", "save",
+        "numel", "full_like", "empty_like", "save", "multinomial", "bernoulli", "normal",
     )
 )  # fmt: skip
+_OTHER_LIBRARIES = ("numpy.", "random.", "math.", "os.", "time.", "copy.")
 _DEPTH = 4
 
 
@@ -89,19 +91,21 @@ class Graph:
     def _call_is_graph(self, call: ast.Call, depth: int) -> bool:
         func = call.func
         names = self.file.resolve(func)
-        if any(name in _PLAIN_TORCH for name in names):
+        if any(name in _PLAIN_TORCH or name.startswith(_OTHER_LIBRARIES) for name in names):
             return False
         if isinstance(func, ast.Attribute) and func.attr in _PLAIN_METHODS and not names:
             return False
         if isinstance(func, ast.Name) and func.id in _PLAIN_FUNCTIONS:
             return False
-        if self.is_source(call):
+        if any(isinstance(value, ast.ClassDef) for value in self.file.values.of(func)):
+            return False
+        functions = () if self.facts.module_of(call) is not None else self.file.values.functions(call)
+        if not functions and self.is_source(call):
             return True
         arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
         given = any(self.is_graph(argument, depth) for argument in arguments)
-        functions = self.file.values.functions(call)
-        if functions and depth < _DEPTH and not (isinstance(func, ast.Attribute) and self.is_graph(func.value, depth)):
-            return any(self._returns_graph(function, given, depth) for function in functions)
+        if functions and not (isinstance(func, ast.Attribute) and self.is_graph(func.value, depth)):
+            return depth >= _DEPTH or any(self._returns_graph(function, given, depth) for function in functions)
         return given or (isinstance(func, ast.Attribute) and self.is_graph(func.value, depth))
 
     def _returns_graph(self, function: Function, given: bool, depth: int) -> bool:
@@ -135,9 +139,9 @@ class Graph:
         """Whether a call makes graph nodes out of a model's weights."""
         if self.facts.module_of(call) is not None:
             return True
-        if self.facts.trains(call):
-            return False
         func = call.func
+        if self.facts.trains(call) or any(isinstance(value, ast.ClassDef) for value in self.file.values.of(func)):
+            return False
         if isinstance(func, ast.Attribute) and func.attr in ("parameters", "named_parameters", "DataParallel"):
             return False
         names = self.file.resolve(func)
@@ -179,6 +183,10 @@ class Graph:
             if not reaching:
                 open_paths.add(path)
             for statement, value in reaching:
+                if not self.is_graph(value):
+                    # Data, or what was sampled or measured; only a container of this name could bring a graph.
+                    open_paths |= {p for p in self.value_paths(value) if not self.reaching(p, statement)}
+                    continue
                 found.add(statement)
                 pending += [(inner, statement) for inner in self.value_paths(value)]
                 found.update(s for s in chain(self.file, statement)[1:] if isinstance(s, (ast.With, ast.AsyncWith)))
@@ -242,7 +250,7 @@ class Graph:
         for _, value, _ in assigned_paths(statement):
             if self.is_graph(value) and not path_of(value):
                 return True
-        return any(isinstance(node, ast.Call) and self.is_source(node) for node in header(statement))
+        return any(isinstance(node, ast.Call) and self.is_source(node) and self.is_graph(node) for node in header(statement))
 
     def is_read(self, path: str, node: ast.AST) -> bool:
         """Whether an expression reads a path or a part of it."""

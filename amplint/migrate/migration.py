@@ -14,6 +14,7 @@ from amplint.migrate.facts import Facts
 from amplint.migrate.model import MIGRATED, PARTLY, REFUSED, LoopReport, MigrationResult, Options, RefusalError
 from amplint.migrate.numerics import Numerics
 from amplint.migrate.protocol import Protocol
+from amplint.migrate.readers import cast_for_numpy
 from amplint.migrate.regions import Run, Runs
 from amplint.migrate.scaler import Scalers, free_name
 from amplint.migrate.screening import screen
@@ -24,6 +25,7 @@ from amplint.settings import DEFAULT, Settings
 from amplint.source import SourceFile
 from amplint.values import path_of
 
+_NO_GPU = "nothing in this script is put on a GPU yet; autocast takes effect when the model and the data are"
 _AUTOCAST_SINCE = (1, 10)
 
 
@@ -106,7 +108,8 @@ def _migrated(file: SourceFile, lines: list[int], options: Options, *, with_eval
             raise _EvaluationError
         raise RefusalError(ast.Module([], []), objection)
     edits = _edits(file.text, new)
-    reports = [LoopReport(line, MIGRATED, "", edits) for line in lines]
+    note = "" if devices.uses_gpu(file) else _NO_GPU
+    reports = [LoopReport(line, MIGRATED, note, edits) for line in lines]
     for entry in evaluations:
         if entry.run is not None and with_evaluation:
             reports.append(LoopReport(entry.line, MIGRATED, "", edits, False))
@@ -146,13 +149,15 @@ class _Plan:
             raise RefusalError(self.facts.backwards[0], "the forward that makes this loss can't be told from the rest")
         if self.options.dtype != "bfloat16":
             self.protocol.write()
-            self.scalers.write()
         for found in runs.values():
             for run in found:
                 self._region(run)
+        if self.options.dtype != "bfloat16":
+            self.scalers.write()
         every = [run for found in runs.values() for run in found]
         penalties.islands(self.facts, self.sinks, self.editor, self.kinds)
         Numerics(self.facts, self.sinks, self.editor, self.options).check(every)
+        cast_for_numpy(self.facts, self.editor, every)
 
     def evaluate(self, evaluations: list[evaluation.Evaluation]) -> None:
         """Regions of evaluation loops."""
@@ -176,8 +181,8 @@ class _Plan:
         device = self._device(run.first, self._module(run))
         enabled = device.on_cuda
         if self.options.dtype != "bfloat16" and (enabled or self.options.flag or self.options.dtype == "auto"):
-            steps = self.protocol.steps_for(run)
-            enabled = f"{self.scalers.text_for(steps, run.first)}.is_enabled()"
+            scaler = self.scalers.text_for(self.protocol.optimizers_for(run.first), run.first)
+            enabled = f"{scaler}.is_enabled()"
             if self.options.dtype == "auto":
                 enabled = device.on_cuda
         elif self.options.flag:

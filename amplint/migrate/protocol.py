@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.migrate.regions import Run
 from amplint.migrate.scaler import Scalers
 from amplint.migrate.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, lift, loop_of, owner_of, statements_in, walk
+from amplint.migrate.tree import FUNCTIONS, LOOPS, base_path, blocks, chain, lift, loop_of, owner_of, statements_in, walk
 from amplint.model import Span
 from amplint.statements import siblings
 from amplint.values import Function, path_of
@@ -337,10 +336,7 @@ class Protocol:
             )
         if not isinstance(statement, ast.Expr) or statement.value is not call:
             raise RefusalError(call, "backward() is part of another expression")
-        optimizers = self._optimizers_for(call)
-        if not optimizers:
-            raise RefusalError(call, "no optimizer steps on these gradients in view, so nothing can unscale them")
-        scaler = self._scaler_at(call, optimizers)
+        scaler = self.scalers.text_for(self.optimizers_for(call), statement)
         receiver = call.func.value  # type: ignore[attr-defined]
         span = self.file.span(receiver)
         bound = next((s for s in self.sinks.all if s.call is call and s.direct), None)
@@ -354,48 +350,69 @@ class Protocol:
 
     bound: dict[ast.Call, str]
 
-    def steps_for(self, run: Run) -> list[ast.expr]:
-        """The optimizers that step on the graph that a region makes."""
-        steps = self._steps_near(owner_of(self.file, run.first))
-        if not steps:
-            raise RefusalError(run.first, "the optimizer that trains on this forward is not in view")
-        return [step.func.value for step in steps]  # type: ignore[attr-defined]
+    def optimizers_for(self, at: ast.AST) -> list[ast.expr]:
+        """The optimizers that step on the graphs or gradients of a function, as they are written there."""
+        owner = owner_of(self.file, at)
+        found = self._optimizers_in(owner, set()) or self._optimizers_above(owner, set())
+        if not found:
+            raise RefusalError(at, "the optimizer that trains on this is not in view, so nothing can unscale its gradients")
+        return found
 
-    def _optimizers_for(self, call: ast.Call) -> list[ast.Call]:
-        """The steps that the gradients of a backward go to."""
-        return self._steps_near(owner_of(self.file, call))
+    def _optimizers_in(self, owner: Function | ast.Module, seen: set[ast.AST]) -> list[ast.expr]:
+        """The optimizers that a function steps, itself or by calling others."""
+        if owner in seen:
+            return []
+        seen.add(owner)
+        if owner in self.steps_of:
+            return [step.func.value for step in self.steps_of[owner]]  # type: ignore[attr-defined]
+        found: list[ast.expr] = []
+        for node in walk(owner):
+            for function in self.file.values.functions(node) if isinstance(node, ast.Call) else ():
+                for optimizer in self._optimizers_in(function, seen):
+                    found += self._outside(optimizer, function, node)  # type: ignore[arg-type]
+        return found
 
-    def _steps_near(self, owner: Function | ast.Module) -> list[ast.Call]:
-        """The steps of a function, or of those that it calls or that call it."""
-        seen: set[ast.AST] = set()
-        pending: list[Function | ast.Module] = [owner]
-        while pending:
-            current = pending.pop(0)
-            if current in seen:
-                continue
-            seen.add(current)
-            if current in self.steps_of:
-                return self.steps_of[current]
-            for node in walk(current):
-                for function in self.file.values.functions(node) if isinstance(node, ast.Call) else ():
-                    if function in self.steps_of and function not in self._backward_functions:
-                        return self.steps_of[function]
-            if isinstance(current, FUNCTIONS):
-                pending += [owner_of(self.file, site) for site in self.file.values.calls(current)]
+    def _outside(self, optimizer: ast.expr, function: Function, call: ast.Call) -> list[ast.expr]:
+        """What an optimizer of a function is called where the function is called."""
+        root = base_path(optimizer).split(".", 1)[0]
+        if root == "self":
+            return [optimizer] if path_of(call.func).startswith("self.") else []
+        scope = self.file.names.scopes[function]
+        bindings = scope.bindings.get(root, [])
+        if not bindings:
+            return [optimizer]
+        if all(binding.kind == "param" for binding in bindings) and isinstance(optimizer, ast.Name):
+            given = self.file.values.argument(call, function, root)
+            return [] if given is None else [given]
         return []
 
-    def _scaler_at(self, call: ast.Call, steps: list[ast.Call]) -> str:
-        """The scaler at a backward; where the step is in another function, both must reach it by the same way."""
-        owner = owner_of(self.file, call)
-        statement = self.file.statement(call)
-        if owner is owner_of(self.file, steps[0]):
-            return self.scalers.text_for([s.func.value for s in steps], statement)  # type: ignore[attr-defined]
-        optimizers = [s.func.value for s in steps]  # type: ignore[attr-defined]
-        if all(path_of(o).startswith("self.") for o in optimizers) and self.file.values.enclosing_class(call) is (
-            self.file.values.enclosing_class(steps[0])
-        ):
-            return self.scalers.text_for(optimizers, statement)
-        return self.scalers.text_for(optimizers, statement)
+    def _optimizers_above(self, owner: Function | ast.Module, seen: set[ast.AST]) -> list[ast.expr]:
+        """The optimizers that the callers of a function step, as far as they are in view in it."""
+        if owner in seen or not isinstance(owner, FUNCTIONS):
+            return []
+        seen.add(owner)
+        found: list[ast.expr] = []
+        for call in self.file.values.calls(owner):
+            caller = owner_of(self.file, call)
+            around = self._optimizers_in(caller, set()) or self._optimizers_above(caller, seen)
+            for optimizer in around:
+                found += self._inside(optimizer, owner, call, caller)
+        return found
+
+    def _inside(
+        self, optimizer: ast.expr, function: Function, call: ast.Call, caller: Function | ast.Module
+    ) -> list[ast.expr]:
+        """What an optimizer of a caller is called in the function that it calls."""
+        path = base_path(optimizer)
+        if path.startswith("self."):
+            return [optimizer] if path_of(call.func).startswith("self.") else []
+        for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+            given = self.file.values.argument(call, function, arg.arg)
+            if given is not None and base_path(given) == path:
+                return [ast.Name(id=arg.arg, ctx=ast.Load())]
+        root = path.split(".", 1)[0]
+        is_global = caller is self.file.tree or root not in self.file.names.scopes[caller].bindings
+        return [optimizer] if is_global and root not in self.file.names.scopes[function].bindings else []
 
 
 def _inside_own_loop(statement: ast.stmt, node: ast.AST) -> bool:

@@ -216,7 +216,7 @@ class Scalers:
         moved = self._last_move(anchor, ordered)
         use = self._sites.get(owner)
         if use is not None:
-            if position(use) <= position(moved):
+            if position(use) <= (moved.end_lineno or moved.lineno, 0) or lift(self.file, use, [moved]) is not None:
                 raise RefusalError(use, "the optimizer is used before it is made")
             if lift(self.file, use, siblings(self.file, moved)) is None:
                 raise RefusalError(use, "the optimizer is made in a branch that its use is not in")
@@ -227,12 +227,14 @@ class Scalers:
         module = self.module_of(makers[-1])
         block = siblings(self.file, anchor)
         found = anchor
+        if not module:
+            return anchor
         for statement in block[block.index(anchor) + 1 :]:
+            if any(self.facts.trains(node) for node in walk(statement)):
+                break
             for node in walk(statement):
                 if isinstance(node, ast.Attribute) and node.attr in ("cuda", "to") and path_of(node.value) == module:
                     found = statement
-            if any(self.facts.trains(node) for node in walk(statement)):
-                break
         return found
 
     def module_of(self, maker: ast.stmt) -> str:

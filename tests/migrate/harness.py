@@ -1,0 +1,93 @@
+"""Proves a migration by running it: the script before and after, on a CPU that stands in for a GPU.
+
+Four ways. `exact`: autocast is entered and switched off while the GradScaler is live; a power-of-two scale is exact in
+float32, so everything the script prints and all final parameters must be those of the original. `amp`: autocast is live
+on the CPU. `plain`: nothing stands in, as on a machine without a GPU. In all of them the calls of the scaler's protocol,
+and the dtypes of products with gradients, are recorded.
+
+Scripts run in a process of their own, since they change global state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Outcome(NamedTuple):
+    """What a run left: what it printed, its exit code, a digest of gradients at each step, and the recorded events.
+
+    `losses` are the values that went backward, `steps` the norms of the gradients that each optimizer stepped on,
+    `low` and `full` count matrix products and convolutions with gradients in low and in full precision, `protocol` are
+    the names of the calls in order, `faults` what was against the protocol.
+    """
+
+    code: int
+    output: str
+    error: str
+    losses: list[float]
+    steps: list[float]
+    low: int
+    full: int
+    protocol: list[str]
+    faults: list[str]
+    digest: str
+
+
+def run_script(path: Path, way: str, arguments: tuple[str, ...] = (), dtype: str = "float16", work: str = "") -> Outcome:
+    """Run a script in one of the ways `plain`, `exact` and `amp`; `dtype` replaces the one it asks for.
+
+    The process is forked, so that torch is imported once; `work` is its directory, a new one by default.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        child = os.fork()
+        if child == 0:
+            _in_child(path, way, arguments, dtype, scratch, work or scratch)
+        _, status = os.waitpid(child, 0)
+        texts = {}
+        for name in ("out", "err", "record"):
+            place = Path(scratch) / f"{name}.harness"
+            texts[name] = place.read_text(encoding="utf-8", errors="replace") if place.exists() else ""
+    code = os.waitstatus_to_exitcode(status)
+    if not texts["record"]:
+        return Outcome(code or 1, texts["out"], texts["err"], [], [], 0, 0, [], ["no record"], "")
+    found: dict[str, Any] = json.loads(texts["record"])
+    return Outcome(code, texts["out"], texts["err"], **found)
+
+
+def _in_child(path: Path, way: str, arguments: tuple[str, ...], dtype: str, scratch: str, work: str) -> None:
+    failure = 1
+    try:
+        from tests.migrate.standin import Recorder
+
+        place = path.resolve()
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{scratch}/{name}.harness", os.O_CREAT | os.O_WRONLY), number)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.argv = [str(place), *arguments]
+        sys.path.insert(0, str(place.parent))
+        os.chdir(work)
+        recorder = Recorder(way, dtype)
+        with recorder:
+            try:
+                runpy.run_path(str(place), run_name="__main__")
+                failure = 0
+            except SystemExit as stop:
+                failure = int(bool(stop.code))
+        Path(scratch, "record.harness").write_text(json.dumps(recorder.record()), encoding="utf-8")
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(failure)

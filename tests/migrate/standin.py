@@ -1,0 +1,239 @@
+"""A CPU that stands in for a GPU, and records what a script does with autocast and GradScaler."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode
+
+_PRODUCTS = frozenset(
+    (
+        torch.nn.functional.linear,
+        torch.nn.functional.conv1d,
+        torch.nn.functional.conv2d,
+        torch.nn.functional.conv3d,
+        torch.conv2d,
+        torch.matmul,
+        torch.mm,
+        torch.bmm,
+        torch.Tensor.matmul,
+        torch.Tensor.mm,
+        torch.Tensor.__matmul__,
+    )
+)
+_LOW = (torch.float16, torch.bfloat16)
+
+
+def _is_gpu(value: object) -> bool:
+    if isinstance(value, torch.device):
+        return value.type == "cuda"
+    return isinstance(value, str) and value.startswith("cuda")
+
+
+class _Devices(TorchFunctionMode):
+    """Maps CUDA to the CPU where tensors are made or moved, and counts products by precision."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if self._recorder.stands_in:
+            if func is torch.Tensor.cuda:
+                return args[0]
+            if _is_gpu(kwargs.get("device")):
+                kwargs["device"] = "cpu"
+            if func in (torch.Tensor.to, torch.Tensor.type) and any(_is_gpu(a) for a in args[1:]):
+                args = (args[0], *("cpu" if _is_gpu(a) else a for a in args[1:]))
+        result = func(*args, **kwargs)
+        if func in _PRODUCTS and isinstance(result, torch.Tensor) and result.requires_grad:
+            if result.dtype in _LOW:
+                self._recorder.low += 1
+            elif result.dtype == torch.float32:
+                self._recorder.full += 1
+        return result
+
+
+class Recorder:
+    """Patches torch while it is entered; see `tests.migrate.harness` for the ways."""
+
+    def __init__(self, way: str, dtype: str) -> None:
+        self.way = way
+        self.dtype = getattr(torch, dtype)
+        self.stands_in = way != "plain"
+        self.losses: list[float] = []
+        self.steps: list[float] = []
+        self.low = 0
+        self.full = 0
+        self.protocol: list[str] = []
+        self.faults: list[str] = []
+        self.parameters: dict[int, Any] = {}
+        self._stack = contextlib.ExitStack()
+        self._regions = 0
+        self.scaled_loss: Any = None
+        self._in_scaler = 0
+        self._in_backward = False
+
+    def __enter__(self) -> Recorder:
+        self._patch_autocast()
+        self._patch_scaler()
+        self._patch_backward()
+        self._patch_optimizers()
+        if self.stands_in:
+            self._patch(torch.cuda, "is_available", lambda: True)
+            self._patch(torch.cuda, "is_bf16_supported", lambda *_: True)
+            self._patch(torch.cuda, "max_memory_allocated", lambda *_: 0)
+            for name in ("reset_peak_memory_stats", "synchronize", "empty_cache", "manual_seed_all", "manual_seed", "set_device"):
+                self._patch(torch.cuda, name, lambda *_: None)
+            self._patch(sys.modules["torch.nn.parallel.data_parallel"], "_get_available_device_type", lambda: None)
+            self._patch(torch.nn.Module, "cuda", lambda module, *_: module)
+            original = torch.nn.Module.to
+
+            def to(module: Any, *args: Any, **kwargs: Any) -> Any:
+                args = tuple("cpu" if _is_gpu(a) else a for a in args)
+                kwargs = {k: "cpu" if _is_gpu(v) else v for k, v in kwargs.items()}
+                return original(module, *args, **kwargs)
+
+            self._patch(torch.nn.Module, "to", to)
+        self._stack.enter_context(_Devices(self))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _patch(self, owner: Any, name: str, value: Any) -> None:
+        old = owner.__dict__[name] if name in getattr(owner, "__dict__", {}) else getattr(owner, name)
+        setattr(owner, name, value)
+        self._stack.callback(setattr, owner, name, old)
+
+    # -- autocast and scaler ------------------------------------------------------------------------------------------
+
+    def _patch_autocast(self) -> None:
+        recorder, original = self, torch.amp.autocast
+
+        class Autocast(original):  # type: ignore[misc,valid-type]
+            def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True, **kwargs: Any) -> None:
+                if not isinstance(enabled, bool):
+                    recorder.faults.append(f"enabled={enabled!r} is no bool")
+                if recorder.stands_in and device_type == "cuda":
+                    device_type = "cpu"
+                live = bool(enabled) and recorder.way != "exact"
+                if recorder.stands_in and dtype is not None:
+                    dtype = recorder.dtype
+                self._asked = bool(enabled)
+                super().__init__(device_type, dtype=dtype, enabled=live, **kwargs)
+
+            def __enter__(self) -> Any:
+                recorder._regions += self._asked
+                recorder.protocol.append("enter")
+                return super().__enter__()
+
+            def __exit__(self, *error: Any) -> Any:
+                recorder._regions -= self._asked
+                recorder.protocol.append("exit")
+                return super().__exit__(*error)
+
+        self._patch(torch.amp, "autocast", Autocast)
+        self._patch(torch, "autocast", Autocast)
+
+    def _patch_scaler(self) -> None:
+        recorder, original = self, torch.amp.GradScaler
+
+        class Scaler(original):  # type: ignore[misc,valid-type]
+            def __init__(self, device: str = "cuda", **kwargs: Any) -> None:
+                recorder.protocol.append("scaler")
+                super().__init__("cpu" if recorder.stands_in else device, **kwargs)
+
+            def scale(self, outputs: Any) -> Any:
+                recorder._note("scale")
+                if recorder._regions:
+                    recorder.faults.append("scale inside a region")
+                result = super().scale(outputs)
+                recorder.losses.append(float(outputs.detach().double()))
+                recorder.scaled_loss = result
+                return result
+
+            def unscale_(self, optimizer: Any) -> Any:
+                recorder._note("unscale_")
+                return super().unscale_(optimizer)
+
+            def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+                recorder._note("step")
+                recorder._in_scaler += 1
+                try:
+                    return super().step(optimizer, *args, **kwargs)
+                finally:
+                    recorder._in_scaler -= 1
+
+            def update(self, *args: Any) -> Any:
+                recorder._note("update")
+                return super().update(*args)
+
+        self._patch(torch.amp, "GradScaler", Scaler)
+
+    def _note(self, event: str) -> None:
+        self.protocol.append(event)
+
+    def _patch_backward(self) -> None:
+        recorder, original = self, torch.Tensor.backward
+
+        def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if recorder._in_backward:  # the mode calls it once more
+                return original(tensor, *args, **kwargs)
+            recorder.protocol.append("backward")
+            if recorder._regions:
+                recorder.faults.append("backward inside a region")
+            if tensor.numel() == 1 and tensor is not recorder.scaled_loss:
+                recorder.losses.append(float(tensor.detach().double()))
+            recorder._in_backward = True
+            try:
+                return original(tensor, *args, **kwargs)
+            finally:
+                recorder._in_backward = False
+
+        self._patch(torch.Tensor, "backward", backward)
+
+    def _patch_optimizers(self) -> None:
+        recorder = self
+
+        def pre_step(optimizer: Any, *_: Any) -> None:
+            if not recorder._in_scaler:
+                recorder.protocol.append("plain step")
+            if recorder._regions:
+                recorder.faults.append("step inside a region")
+            total = 0.0
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    recorder.parameters[id(parameter)] = parameter
+                    if parameter.grad is not None:
+                        total += float(parameter.grad.detach().double().pow(2).sum())
+            recorder.steps.append(total**0.5)
+
+        handle = register_optimizer_step_pre_hook(pre_step)
+        self._stack.callback(handle.remove)
+
+    def record(self) -> dict[str, Any]:
+        """What was recorded, as plain values."""
+        digest = hashlib.sha256()
+        for parameter in self.parameters.values():
+            digest.update(parameter.detach().float().numpy().tobytes())
+        scaled = [event for event in self.protocol if event == "scale"]
+        if scaled and "plain step" in self.protocol:
+            self.faults.append("an optimizer steps past the scaler")
+        if scaled and self.protocol.count("backward") != len(scaled):
+            self.faults.append("a backward without scale")
+        return {
+            "losses": self.losses,
+            "steps": self.steps,
+            "low": self.low,
+            "full": self.full,
+            "protocol": self.protocol,
+            "faults": self.faults,
+            "digest": digest.hexdigest(),
+        }

@@ -1,0 +1,80 @@
+"""Every fixture pair: `after.py` is what the migration writes, and it stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from amplint import check_source
+from amplint.migrate import MigrationResult, Options, migrate_source
+from amplint.settings import Settings
+from tests.migrate.harness import run_script
+
+FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
+PAIRS = sorted(path.parent for path in FIXTURES.glob("*/before.py"))
+FLAGS = {"time_and_memory": "use_amp"}
+"""The option --flag with which a pair is made."""
+NO_FLOAT16_ON_CPU = {"recurrent_state"}
+"""oneDNN has no LSTM in float16."""
+
+
+def migrated(pair: Path) -> MigrationResult:
+    """The migration of the first script of a pair."""
+    before = (pair / "before.py").read_text(encoding="utf-8")
+    return migrate_source(before, "before.py", Settings(), Options(flag=FLAGS.get(pair.name)))
+
+
+def test_there_are_enough() -> None:
+    assert len(PAIRS) >= 24
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
+class TestText:
+    def test_after_is_what_is_written(self, pair: Path) -> None:
+        result = migrated(pair)
+        assert result.text == (pair / "after.py").read_text(encoding="utf-8")
+        assert {loop.status for loop in result.loops if loop.training} == {"migrated"}
+
+    def test_a_second_migration_changes_nothing(self, pair: Path) -> None:
+        after = (pair / "after.py").read_text(encoding="utf-8")
+        assert migrate_source(after, "after.py").text == after
+
+    def test_no_rule_objects(self, pair: Path) -> None:
+        after = (pair / "after.py").read_text(encoding="utf-8")
+        assert [(d.code, d.location.row) for d in check_source(after, "after.py", Settings())] == []
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
+class TestRun:
+    """The four ways of proving a migration by running it."""
+
+    def test_exact(self, pair: Path) -> None:
+        before, after = run_script(pair / "before.py", "exact"), run_script(pair / "after.py", "exact")
+        assert (before.code, after.code, after.faults) == (0, 0, []), before.error + after.error
+        assert after.losses == before.losses
+        assert after.steps == before.steps
+        assert after.digest == before.digest
+        assert after.output == before.output
+
+    def test_no_device(self, pair: Path) -> None:
+        before, after = run_script(pair / "before.py", "plain"), run_script(pair / "after.py", "plain")
+        if before.code:
+            pytest.skip("the script runs on nothing but CUDA")
+        assert (after.code, after.faults) == (0, []), after.error
+        assert (after.losses, after.steps, after.digest) == (before.losses, before.steps, before.digest)
+        assert after.output == before.output
+
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+    def test_amp(self, pair: Path, dtype: str) -> None:
+        if dtype == "float16" and pair.name in NO_FLOAT16_ON_CPU:
+            pytest.skip("a layer of this script has no float16 on the CPU")
+        before, after = run_script(pair / "before.py", "exact"), run_script(pair / "after.py", "amp", dtype=dtype)
+        assert (after.code, after.faults) == (0, []), after.error
+        assert after.low > after.full
+        assert len(after.losses) == len(before.losses)
+        if dtype == "bfloat16":  # float16 skips its first steps while the scale comes down
+            for expected, found in zip(before.losses, after.losses, strict=True):
+                assert found == pytest.approx(expected, rel=0.05, abs=0.05)
+        assert after.losses[0] == pytest.approx(before.losses[0], rel=0.02, abs=0.02)
