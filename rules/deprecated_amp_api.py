@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.model import Applicability, Finding, Level
-from amplint.rule import rule
+from amplint.rule import AMP_TRIGGERS, rule
 from amplint.source import SourceFile
 
+TRIGGERS = (*AMP_TRIGGERS, "custom_fwd", "custom_bwd", "cuda import", "cpu import")
 
-@rule("AMP001", "deprecated-amp-api", level=Level.WARNING, fix=Applicability.SAFE)
+
+@rule("AMP001", "deprecated-amp-api", level=Level.WARNING, fix=Applicability.SAFE, triggers=TRIGGERS)
 def deprecated_amp_api(file: SourceFile) -> Iterator[Finding]:
     """
     `torch.cuda.amp` and `torch.cpu.amp` are deprecated since torch 2.4: every use warns, and the names are to go.

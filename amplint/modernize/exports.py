@@ -38,6 +38,11 @@ def has_export_list(file: SourceFile) -> bool:
     return "__all__" in file.names.module.bindings
 
 
+def is_package(file: SourceFile) -> bool:
+    """Whether the file is the `__init__` of a package, from which other files import."""
+    return file.filename.replace("\\", "/").rpartition("/")[2] in ("__init__.py", "__init__.pyi")
+
+
 def is_re_export(file: SourceFile, group: Group) -> bool:
     """Whether other files are meant to import the name of a group from this one."""
     if group.scope is not file.names.module or not group.imports:
@@ -45,9 +50,7 @@ def is_re_export(file: SourceFile, group: Group) -> bool:
     if is_exported(file, group.name):
         return True
     used = bool(group.uses or group.others)
-    if file.filename.replace("\\", "/").rpartition("/")[2] in ("__init__.py", "__init__.pyi") and (
-        not used or not has_export_list(file)
-    ):
+    if is_package(file) and (not used or not has_export_list(file)):
         return True
     return any(
         (imported.alias.asname == imported.alias.name and _is_outermost(file, imported.statement))

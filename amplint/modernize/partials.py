@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplint.model import Edit, Span
 from amplint.modernize.refusal import RefusalError
-from amplint.modernize.visible import is_bound, line_break_at, visible_name
+from amplint.modernize.visible import bindings_at, is_bound, line_break_at, visible_name
 from amplint.statements import line_start
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ def partial_function(file: SourceFile, at: ast.expr) -> tuple[str, list[Edit]]:
     function = visible_name(file, "functools.partial", at)
     if function is not None:
         return function, []
-    if is_bound(file, "functools"):
-        raise RefusalError("`functools` is something else in this file")
+    for binding in bindings_at(file, "functools", at):
+        if binding.target != "functools" or file.parent(binding.node) is not file.tree:
+            raise RefusalError("`functools` is something else there")
     return "functools.partial", [_import_functools(file)]
 
 

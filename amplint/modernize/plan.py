@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.model import Applicability, Edit, Fix, Span
+from amplint.modernize.exports import is_re_export
 from amplint.modernize.groups import Group, groups_of, is_fallback, star_uses
 from amplint.modernize.imports import Bound, Statement, add_names, statement_edits
 from amplint.modernize.moves import Family
@@ -14,7 +15,7 @@ from amplint.modernize.refusal import RefusalError
 from amplint.modernize.rewrites import rewrite
 from amplint.modernize.scripted import Scripted
 from amplint.modernize.shim import Shim
-from amplint.modernize.spelling import Change, Merge, Spelling, dotted, dropped, spell
+from amplint.modernize.spelling import RE_EXPORTED, Change, Merge, Spelling, dotted, dropped, spell
 from amplint.modernize.stars import spell_bare, spell_star
 from amplint.modernize.uses import COVERED, REPORTED, Import, Inventory, Use
 
@@ -129,9 +130,17 @@ class Plan:
                     self._attempt((use,), self._free_part(use))
 
     def _take_star(self, imported: Import, uses: list[Use]) -> None:
-        if not uses or any(use.state in (REPORTED, COVERED) for use in uses):
-            self._reported.append(imported)
-        self._attempt((imported, *uses), lambda: self._part((imported,), uses, spell_star(self._file, imported, uses)))
+        if any(is_fallback(use) for use in uses):
+            # The star stays for them, and does no harm: it warns of nothing.
+            for use in uses:
+                if use.state == REPORTED:
+                    self._attempt((use,), self._free_part(use))
+            return
+        self._reported.append(imported)
+        self._attempt(
+            (imported, *uses),
+            lambda: self._part((imported,), uses, spell_star(self._file, imported, uses, self._shim)),
+        )
 
     def _take_bare(self, imported: Import) -> None:
         lookup = self._file.names.lookup
@@ -142,7 +151,8 @@ class Plan:
         ]
         if not states or REPORTED in states or COVERED in states:
             self._reported.append(imported)
-            self._attempt((imported,), lambda: self._part((imported,), [], spell_bare(self._file, imported)))
+            spelled = spell_bare(self._file, imported, self._groups)
+            self._attempt((imported,), lambda: self._part((imported,), [], spelled))
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -192,7 +202,9 @@ class Plan:
             if callee is None:
                 raise RefusalError("`torch` is not bound", use)
             callees.append(callee)
-        return Spelling(tuple(callees), () if group.is_parent and group.others else dropped(group))
+        caution = RE_EXPORTED if is_re_export(self._file, group) else ""
+        changes = () if group.is_parent and group.others else dropped(group)
+        return Spelling(tuple(callees), changes, caution=caution)
 
     def _free_part(self, use: Use) -> Callable[[], Part]:
         def make() -> Part:
@@ -278,6 +290,7 @@ class Plan:
     def _fixes(self) -> dict[int, Fix]:
         """The fix of each place: parts that change the same statement share one."""
         fixes: dict[int, Fix] = {}
+        reported = {id(place) for place in self._reported}
         for parts in self._components():
             try:
                 shared = self._fix_of(parts)
@@ -289,10 +302,12 @@ class Plan:
                 if part.caution:
                     self._notes.update((id(place), f"the fix is unsafe: {part.caution}") for place in part.places)
                 fixes.update((id(holder), shared) for holder in part.holders)
+                is_carried = any(id(holder) in reported for holder in part.holders)
+                is_large = len(part.uses) > _MOST_SHARED
                 for use, edits in zip(part.uses, part.rewrites, strict=True):
-                    if part.dotted:
+                    if part.dotted and (is_carried or is_large):
                         fixes[id(use)] = _fix([use], edits, part.caution)
-                    elif len(part.uses) <= _MOST_SHARED or not part.holders:
+                    elif not is_carried or not is_large:
                         fixes[id(use)] = shared
                     else:
                         line = part.holders[0].ref.node.lineno
@@ -304,12 +319,10 @@ class Plan:
         by_key: dict[tuple[int, bool], list[Part]] = {}
         for part in self._parts:
             joined = [part]
-            for key in part.keys:
-                other = by_key.get(key, joined)
-                if other is not joined:
-                    joined += other
-                    other.clear()
-                by_key.update((k, joined) for moved in joined for k in moved.keys)
+            for other in [by_key[key] for key in part.keys if key in by_key]:
+                joined += other
+                other.clear()  # met again under another key, it adds nothing
+            by_key.update((key, joined) for member in joined for key in member.keys)
             components.append(joined)
         return [parts for parts in components if parts]
 

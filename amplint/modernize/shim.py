@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amplint.model import Edit, Span
+from amplint.modernize.exports import is_re_export
 from amplint.modernize.groups import Group
 from amplint.modernize.imports import Changes, Statement, import_order
 from amplint.modernize.moves import Move
@@ -60,7 +61,7 @@ class Shim:
     def block_edits(self, changes: Mapping[Statement, Changes]) -> list[Edit]:
         """The edits that put the block behind the imports at the top of the file."""
         for group in self._groups:
-            if not group.uses and group.imports[0].move is not None:
+            if group.imports[0].move is not None and is_re_export(self._file, group):
                 self.local(group.imports[0].move)
         if not self._moves:
             return []

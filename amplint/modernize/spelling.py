@@ -88,6 +88,8 @@ def _spell_name(file: SourceFile, group: Group, kept: bool, placed: bool) -> Spe
     move = group.imports[0].move
     assert move is not None
     if not placed:
+        if not group.uses and not kept:
+            return Spelling((), dropped(group), dotted=True)
         merged = _merged(file, group, move, kept)
         if merged is not None:
             return merged

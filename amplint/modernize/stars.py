@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.modernize.exports import is_exported
+from amplint.modernize.exports import is_exported, is_package
 from amplint.modernize.imports import Bound
 from amplint.modernize.refusal import RefusalError
 from amplint.modernize.spelling import RE_EXPORTED, Spelling, current_module, dotted
@@ -14,12 +14,14 @@ from amplint.names import STAR_EXPORTS, Binding
 from amplint.statements import siblings
 
 if TYPE_CHECKING:
+    from amplint.modernize.groups import Group
+    from amplint.modernize.shim import Shim
     from amplint.source import SourceFile
 
 _SUBMODULES = ("autocast_mode", "grad_scaler", "common", "amp_definitely_not_available")
 
 
-def spell_star(file: SourceFile, imported: Import, uses: list[Use]) -> Spelling:
+def spell_star(file: SourceFile, imported: Import, uses: list[Use], shim: Shim) -> Spelling:
     """Import what is used by name, or write it with dots; raises `RefusalError` where it is not certain."""
     names = file.names
     for star in names.module.stars:
@@ -28,21 +30,30 @@ def spell_star(file: SourceFile, imported: Import, uses: list[Use]) -> Spelling:
             raise RefusalError("another star import below may bring the same names")
     if any(not names.lookup(load) for name in _SUBMODULES for load in names.loads.get(name, ())):
         raise RefusalError("submodules that the star import brings are used")
-    if file.filename.replace("\\", "/").endswith("__init__.py"):
+    if is_package(file):
+        if any(use.move is not None and use.move.shim for use in uses):
+            raise RefusalError("other files may import the names from here")
         bound = Bound(current_module(imported.old), "*")
         return Spelling(tuple(use.root.id for use in uses), ((imported, (bound,)),), caution=RE_EXPORTED)
     if any(is_exported(file, name) for name in STAR_EXPORTS[imported.old]):
         raise RefusalError("`__all__` lists names that the star import brings")
-    callees = [dotted(file, use) for use in uses]
+    moves = [use.move for use in uses if use.move is not None]
+    assert len(moves) == len(uses), "names that must stay were refused before"
+    shimmed = any(move.shim for move in moves)
+    callees = [shim.local(move) if move.shim else dotted(file, use) for use, move in zip(uses, moves, strict=True)]
     if None not in callees:
-        return Spelling(tuple(text for text in callees if text is not None), ((imported, ()),), dotted=True)
-    needed = {Bound(use.move.module, use.move.name) for use in uses if use.move is not None}
+        texts = tuple(text for text in callees if text is not None)
+        return Spelling(texts, ((imported, ()),), dotted=not shimmed)
+    needed = {Bound(move.module, move.name) for move in moves if not move.shim}
     return Spelling(tuple(use.root.id for use in uses), ((imported, tuple(sorted(needed))),))
 
 
-def spell_bare(file: SourceFile, imported: Import) -> Spelling:
-    """`import torch.cuda.amp` becomes `import torch`, or goes where `torch` is imported beside it."""
+def spell_bare(file: SourceFile, imported: Import, groups: list[Group]) -> Spelling:
+    """`import torch.cuda.amp` becomes `import torch`, or goes where `torch` is imported beside it or not used."""
     scope = file.scope(imported.statement)
+    used = "torch" in file.names.loads or groups  # what is reached through a group may come to need `torch`
+    if not used and not is_exported(file, "torch") and not is_package(file):
+        return Spelling((), ((imported, ()),))
     elsewhere = any(
         binding.alias is not imported.alias and _serves(file, imported, binding)
         for binding in scope.bindings.get("torch", ())

@@ -53,11 +53,10 @@ def _runs_before(file: SourceFile, binding: Binding, at: ast.expr) -> bool:
     statement = binding.node
     assert isinstance(statement, ast.stmt), "an import is a statement"
     holder = file.parent(statement)
-    earlier = (statement.lineno, statement.col_offset) < (at.lineno, at.col_offset)
+    if (statement.lineno, statement.col_offset) >= (at.lineno, at.col_offset):
+        return False  # a function may be called before the import below it runs
     if holder is file.tree:
-        return earlier or _runs_later(file, at)
-    if not earlier:
-        return False
+        return True
     block = siblings(file, statement)
     child: ast.AST | None = at
     while child is not None:
@@ -65,16 +64,6 @@ def _runs_before(file: SourceFile, binding: Binding, at: ast.expr) -> bool:
         if parent is holder:
             return any(child is member for member in block)
         child = parent
-    return False
-
-
-def _runs_later(file: SourceFile, at: ast.expr) -> bool:
-    """Whether a place runs when a function is called and not when the module is imported."""
-    scope = file.scope(at)
-    while scope.parent is not None:
-        if scope.kind in ("function", "lambda"):
-            return True
-        scope = scope.parent
     return False
 
 
