@@ -263,12 +263,12 @@ def _sole_optimizer(use: Use, other_than: str = "") -> str:
 
 
 def _misspelt(file: SourceFile, scalers: Scalers) -> Iterator[tuple[ast.expr, Fault]]:
-    """Attributes that no scaler has, but for a letter."""
+    """Public attributes that no scaler has, but for a letter; it has private ones of many names."""
     plain = {_letters(name): name for name in SCALER_METHODS}
     asked = {constant.value for constant in file.names.strings}
     for attr, uses in file.names.attributes.items():
         meant = plain.get(_letters(attr), "")
-        if attr in SCALER_METHODS or not meant or attr in _CHECKED or attr in asked:
+        if attr in SCALER_METHODS or not meant or attr in _CHECKED or attr in asked or attr.startswith("_"):
             continue
         if any(not isinstance(use.ctx, ast.Load) for use in uses):
             continue

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from amplint.call_faults import Fault, call_faults
 from amplint.model import Applicability, Finding, Label, Level
-from amplint.rule import rule
+from amplint.rule import AMP_TRIGGERS, rule
 from amplint.scaler_methods import method_faults
 from amplint.source import SourceFile
 
+TRIGGERS = (*AMP_TRIGGERS, "custom_fwd", "custom_bwd", "caler.")
 
-@rule("AMP004", "invalid-amp-call", level=Level.ERROR, fix=Applicability.SAFE)
+
+@rule("AMP004", "invalid-amp-call", level=Level.ERROR, fix=Applicability.SAFE, triggers=TRIGGERS)
 def invalid_amp_call(file: SourceFile) -> Iterator[Finding]:
     """
     A call of autocast, GradScaler or one of their relatives does not fit the signature, so it raises, or an argument

@@ -19,7 +19,7 @@ _ANYTHING = ("Exception", "BaseException")
     "unknown-amp-name",
     level=Level.ERROR,
     fix=Applicability.SAFE,
-    triggers=AMP_NAME_TRIGGERS,
+    triggers=(*AMP_NAME_TRIGGERS, "Autocast", "utoCast", "auto_cast", "GradScal", "Gradscal"),
 )
 def unknown_amp_name(file: SourceFile) -> Iterator[Finding]:
     """

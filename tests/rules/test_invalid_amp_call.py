@@ -698,3 +698,23 @@ def test_a_method_on_a_line_of_its_own() -> None:
     text = "import torch\nscaler = torch.amp.GradScaler()\n(scaler\n  . unscale(optimizer))\n"
     assert found(text) == [(3, 2)]
     assert fixed(text) == text.replace("unscale", "unscale_")
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("import torch\n@torch.amp.custom_fwd\ndef f(ctx): ...\n", [(2, 2)]),
+        ("from torch.amp import custom_bwd\n@custom_bwd\ndef f(ctx): ...\n", [(2, 2)]),
+        (
+            "def f(grad_scaler, loss, o):\n    grad_scaler.scale(loss).backward()\n    grad_scaler.unscale(o)\n",
+            [(3, 5)],
+        ),
+    ],
+    ids=["custom_fwd", "custom_bwd", "a scaler from elsewhere"],
+)
+def test_found_in_a_file_that_names_no_other_part_of_the_api(text: str, want: list[tuple[int, int]]) -> None:
+    assert found(text) == want
+
+
+def test_private_members_are_no_misspelt_public_ones() -> None:
+    assert found("import torch\nscaler = torch.amp.GradScaler()\nprint(scaler._scale, scaler._update)\n") == []

@@ -173,3 +173,9 @@ def test_a_broad_except_around_a_whole_program_is_no_guard() -> None:
             log()
         """
     assert found(text) == [(5, 14)]
+
+
+@pytest.mark.parametrize("name", ["Autocast", "AutoCast", "auto_cast", "GradScalar", "Gradscaler"])
+def test_found_in_a_file_that_names_no_other_part_of_the_api(name: str) -> None:
+    assert found(f"import torch\nx = torch.{name}('cuda')\n") == [(2, 5)]
+    assert found(f"from torch import {name}\n") == [(1, 19)]
