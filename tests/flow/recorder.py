@@ -9,9 +9,7 @@ carried. Where torch raises, that is the judgement.
 from __future__ import annotations
 
 import sys
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -29,17 +27,22 @@ RAISED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     (
         "unscale_() is being called after step()",
-        ("unscale-after-step", "update-skipped-on-path", "missing-update"),
+        ("unscale-after-step", "update-skipped-on-path", "missing-update", "update-between-optimizers"),
     ),
     (
         "step() has already been called",
-        ("scaler-step-twice", "update-skipped-on-path", "missing-update"),
+        ("scaler-step-twice", "update-skipped-on-path", "missing-update", "update-between-optimizers"),
     ),
-    ("No inf checks were recorded for this optimizer", ("no-gradients-at-step", "unscale-in-accumulation")),
+    (
+        "No inf checks were recorded for this optimizer",
+        ("no-gradients-at-step", "unscale-in-accumulation", "update-between-optimizers"),
+    ),
     (
         "No inf checks were recorded prior to update",
         ("update-before-step", "update-in-accumulation", "update-between-optimizers", "step-bypasses-scaler"),
     ),
+    ("Attempted update but _scale is None", ("unscaled-backward", "update-before-step", "update-in-accumulation")),
+    ("Attempted unscale_ but _scale is None", ("unscaled-backward", "unscale-in-accumulation")),
     ("_scale is None", ("unscaled-backward",)),
     ("'NoneType' object has no attribute", ("scaler-maybe-unbound",)),
     ("cannot access local variable 'scaler'", ("scaler-maybe-unbound",)),
@@ -70,50 +73,18 @@ class Contribution:
         self.spent_by = ""
 
 
-class Model(torch.nn.Module):
-    """`model(x)` has four outputs, each with a weight of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(4))
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """The product of inputs and weights."""
-        recorder = _current()
-        recorder.forward(self.weight)
-        return self.weight * inputs
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Zero the gradients and forget what made them."""
-        super().zero_grad(set_to_none)
-        _current().zeroed([self.weight])
-
-
-class Descent(torch.optim.Optimizer):
-    """An optimizer that changes nothing, so that all gradients stay what they are by construction."""
-
-    def __init__(self, parameters: Any) -> None:
-        super().__init__(parameters, {})
-
-    def weights(self) -> list[Any]:
-        """Its parameters."""
-        return [weight for group in self.param_groups for weight in group["params"]]
-
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Let the recorder judge the gradients."""
-        _current().stepped(self)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Zero the gradients and forget what made them."""
-        super().zero_grad(set_to_none)
-        _current().zeroed(self.weights())
-
-
 class Recorder:
-    """The events of one run."""
+    """The events of one run.
 
-    def __init__(self) -> None:
+    With several optimizers the text does not say whose parameters a loss reaches; `apart` are those whose losses reach
+    also the parameters of the other (as in a GAN). Breaches that only this decides are not required there.
+    """
+
+    def __init__(self, several: bool = False, apart: bool = False) -> None:
+        self.several = several
+        self.apart = apart
         self.breaches: list[Breach] = []
+        self.visited: set[int] = set()  # the rows of all events
         self.raised = ""  # why the run ended, "" if it did not fail
         self.alien = False  # it failed for a reason that has nothing to do with the protocol
         self._made: dict[int, list[Contribution]] = {}
@@ -121,10 +92,15 @@ class Recorder:
         self._versions: dict[int, int] = {}
         self._scaling: Any = None
         self._stepping: Any = None
-        self._last: dict[tuple[int, int], frozenset[int]] = {}
+        self._used: dict[tuple[int, int], frozenset[int]] = {}  # rows of unscale_ and step by scaler and optimizer
         self._served: dict[int, Any] = {}
         self._region = 0
         self._depth = 0
+        self._updated: dict[int, frozenset[int]] = {}  # the last update of each scaler
+        self._zeroed: dict[int, frozenset[int]] = {}  # where gradients were zeroed last
+        self._bypassing: frozenset[int] = frozenset()  # plain steps since the last update
+        self._thrown: set[int] = set()  # the weights whose gradients were zeroed before any step used them
+        self._unscaled_since_update = False
         self._stepped_in: dict[int, tuple[int, frozenset[int]]] = {}
         self._keep: list[Any] = []  # ids must not be used again
 
@@ -132,11 +108,17 @@ class Recorder:
         """Add a breach."""
         self.breaches.append(Breach(kinds, rows, required))
 
+    def here(self) -> frozenset[int]:
+        """The rows of the program that are running."""
+        rows = rows_now()
+        self.visited |= rows
+        return rows
+
     # -- gradients ----------------------------------------------------------------------------------------------------
 
     def backward(self, original: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
         """Differentiate and see what it adds."""
-        rows = _rows()
+        rows = self.here()
         if torch.is_autocast_enabled("cpu"):
             self.note(("backward-in-autocast",), rows)
         before = {key: _value(weight) for key, weight in self._weights.items()}
@@ -149,11 +131,15 @@ class Recorder:
                     version = self._versions.get(id(scaler), 0)
                     made = Contribution("scaled" if scaled else "plain", scaler, version, rows)
                     self._made.setdefault(key, []).append(made)
+                    self._thrown.discard(key)
 
     def zeroed(self, weights: list[Any]) -> None:
         """Forget the contributions."""
         for weight in weights:
-            self._made.pop(id(weight), None)
+            made = self._made.pop(id(weight), ())
+            self._zeroed[id(weight)] = self.here()
+            if any(not one.spent_by for one in made):
+                self._thrown.add(id(weight))
 
     def forward(self, weight: Any) -> None:
         """A model runs: after a step in the same region it gets old weights from the cache."""
@@ -165,9 +151,12 @@ class Recorder:
 
     def clipped(self, weights: list[Any]) -> None:
         """Clip: nothing may carry a scale."""
+        rows = self.here()
         fresh = [one for weight in weights for one in self._made.get(id(weight), ()) if not one.spent_by]
         if any(one.state == "scaled" for one in fresh):
-            self.note(("clip-before-unscale",), _rows())
+            # Which optimizer owns the parameters is not in the text.
+            clear = not self.several or not (self.apart or self._unscaled_since_update)
+            self.note(("clip-before-unscale",), rows, required=clear)
 
     def _unscaled(self, scaler: Any, optimizer: Any) -> None:
         version = self._versions.get(id(scaler), 0)
@@ -185,37 +174,52 @@ class Recorder:
                 elif one.state == "right":
                     one.kinds = (*_BETWEEN, "unscale-in-accumulation")
                 one.state = "wrong"
+                one.rows |= self._updated.get(id(scaler), frozenset())
 
     def stepped(self, optimizer: Any) -> None:
         """Judge what a step uses."""
-        rows = _rows()
-        fresh, spent = [], []
+        rows = self.here()
+        fresh: list[Contribution] = []
+        spent: list[Contribution] = []
         for weight in optimizer.weights():
             for one in self._made.get(id(weight), ()):
                 (spent if one.spent_by else fresh).append(one)
             if self._depth and torch.is_autocast_enabled("cpu"):
                 self._stepped_in[id(weight)] = (self._region, rows)
         through_scaler = self._stepping is not None
+        if through_scaler and not fresh and self._threw_away(optimizer):
+            self.note(("no-gradients-at-step",), rows | self._zero_rows(optimizer))
+        if not through_scaler:
+            self._bypassing |= rows
+        mixed = len({one.state for one in fresh}) > 1
         for one in fresh:
             both = rows | one.rows
             if one.state == "wrong":
-                self.note(one.kinds, both)
+                self.note(one.kinds, both, required=not self.apart and not (self.several and mixed))
             elif through_scaler and one.state == "scaled":
-                self.note(("unscale-in-accumulation", "scaled-after-unscale"), both | self._unscale_rows(optimizer))
+                both |= self._unscale_rows(optimizer)
+                self.note(("unscale-in-accumulation",), both, required=not self.several)
             elif not through_scaler and one.state in ("scaled", "right"):
                 self.note(("step-bypasses-scaler",), both)
             one.spent_by = "scaler" if through_scaler else "plain"
         if not through_scaler and not fresh and spent and all(one.spent_by == "scaler" for one in spent):
             self.note(("double-step",), rows | self._unscale_rows(optimizer))
 
+    def _threw_away(self, optimizer: Any) -> bool:
+        return any(id(weight) in self._thrown for weight in optimizer.weights())
+
+    def _zero_rows(self, optimizer: Any) -> frozenset[int]:
+        return frozenset().union(*(self._zeroed.get(id(weight), ()) for weight in optimizer.weights()))
+
     def _unscale_rows(self, optimizer: Any) -> frozenset[int]:
-        return frozenset().union(*(rows for (_, key), rows in self._last.items() if key == id(optimizer)))
+        return frozenset().union(*(rows for (_, key), rows in self._used.items() if key == id(optimizer)))
 
     # -- the scaler ---------------------------------------------------------------------------------------------------
 
     def scale(self, original: Callable[..., Any], scaler: Any, outputs: Any) -> Any:
         """Remember who scales."""
         self._scaling = scaler
+        self.here()
         return original(scaler, outputs)
 
     def unscale(self, original: Callable[..., None], scaler: Any, optimizer: Any) -> None:
@@ -225,7 +229,8 @@ class Recorder:
         inside = self._stepping is not None
         if not inside:
             self._guarded(scaler, optimizer, lambda: original(scaler, optimizer))
-            self._last[id(scaler), id(optimizer)] = _rows()
+            self._use(scaler, optimizer)
+            self._unscaled_since_update = True
         else:
             original(scaler, optimizer)
         self._unscaled(scaler, optimizer)
@@ -245,14 +250,22 @@ class Recorder:
             result = self._guarded(scaler, optimizer, lambda: original(scaler, optimizer, *args, **kwargs))
         finally:
             self._stepping = None
-        self._last[id(scaler), id(optimizer)] = _rows()
+        self._use(scaler, optimizer)
         return result
+
+    def _use(self, scaler: Any, optimizer: Any) -> None:
+        pair = id(scaler), id(optimizer)
+        self._used[pair] = self._used.get(pair, frozenset()) | self.here()
 
     def update(self, original: Callable[..., None], scaler: Any, *args: Any) -> None:
         """A new scale may hold from here."""
         if scaler.is_enabled():
             self._guarded(scaler, None, lambda: original(scaler, *args))
             self._versions[id(scaler)] = self._versions.get(id(scaler), 0) + 1
+            self._updated[id(scaler)] = self.here()
+            self._unscaled_since_update = False
+            self._bypassing = frozenset()
+            self._bypassing = frozenset()
         else:
             original(scaler, *args)
 
@@ -261,12 +274,20 @@ class Recorder:
         try:
             return call()
         except (RuntimeError, AssertionError) as error:
-            kinds = _kinds_of(error)
-            rows = _rows() | self._last.get((id(scaler), id(optimizer)), frozenset())
+            rows = self.here() | self._used.get((id(scaler), id(optimizer)), frozenset())
+            rows |= self._updated.get(id(scaler), frozenset())
+            weights = list(self._weights.values()) if optimizer is None else optimizer.weights()
+            made = [one for weight in weights for one in self._made.get(id(weight), ())]
             if optimizer is None or "_scale is None" in str(error):
-                rows |= {row for made in self._made.values() for one in made for row in one.rows}
-            self.note(kinds, rows)
-            error.noted = True  # type: ignore[attr-defined]
+                rows |= {row for one in made for row in one.rows} | self._bypassing
+            required = True
+            if "inf checks were recorded for" in str(error):
+                rows |= self._zero_rows(optimizer)
+                required = (self._threw_away(optimizer) and not self.apart) or (bool(made) and not self.several)
+            elif "_scale is None" in str(error) and optimizer is not None:
+                required = bool(made)  # a program that has no backward lacks more than this
+            self.note(kinds_of(error), rows, required)
+            error.noted = True  # type: ignore[union-attr]
             raise
 
     # -- regions ------------------------------------------------------------------------------------------------------
@@ -283,18 +304,13 @@ class Recorder:
 
 
 _BETWEEN = ("update-between-optimizers", "update-before-step", "update-in-accumulation")
-_running: list[Recorder] = []
-
-
-def _current() -> Recorder:
-    return _running[-1]
 
 
 def _value(weight: Any) -> Any:
     return torch.zeros(4) if weight.grad is None else weight.grad.detach().clone()
 
 
-def _rows() -> frozenset[int]:
+def rows_now() -> frozenset[int]:
     """The rows of the program that are running."""
     rows = set()
     frame = sys._getframe(1)
@@ -305,80 +321,6 @@ def _rows() -> frozenset[int]:
     return frozenset(rows)
 
 
-def _kinds_of(error: BaseException) -> tuple[str, ...]:
+def kinds_of(error: BaseException) -> tuple[str, ...]:
+    """The kinds of findings that foresee what torch or Python raised, none where it is not about the protocol."""
     return next((kinds for words, kinds in RAISED if words in str(error)), ())
-
-
-def _clip(original: Callable[..., Any]) -> Callable[..., Any]:
-    def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        weights = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        _current().clipped(weights)
-        return original(weights, *args, **kwargs)
-
-    return clip
-
-
-@contextmanager
-def recording() -> Iterator[None]:
-    """Put the recorder's hooks into torch while programs run."""
-    scaler: Any = torch.amp.grad_scaler.GradScaler
-    autocast: Any = torch.amp.autocast_mode.autocast
-    utilities: Any = torch.nn.utils
-    patches: list[tuple[Any, str, Any]] = []
-
-    def patch(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        original = getattr(owner, name)
-        patches.append((owner, name, original))
-        setattr(owner, name, make(original))
-
-    patch(torch.Tensor, "backward", lambda f: lambda *a, **k: _current().backward(f, *a, **k))
-    patch(scaler, "scale", lambda f: lambda *a: _current().scale(f, *a))
-    patch(scaler, "unscale_", lambda f: lambda *a: _current().unscale(f, *a))
-    patch(scaler, "step", lambda f: lambda *a, **k: _current().step(f, *a, **k))
-    patch(scaler, "update", lambda f: lambda *a: _current().update(f, *a))
-    patch(utilities, "clip_grad_norm_", _clip)
-    patch(utilities, "clip_grad_value_", _clip)
-    patch(autocast, "__enter__", _entering)
-    patch(autocast, "__exit__", _leaving)
-    try:
-        yield
-    finally:
-        for owner, name, original in patches:
-            setattr(owner, name, original)
-
-
-def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
-    def enter(region: Any) -> Any:
-        _current().entered()
-        return original(region)
-
-    return enter
-
-
-def _leaving(original: Callable[..., Any]) -> Callable[..., Any]:
-    def leave(region: Any, *args: Any) -> Any:
-        _current().left()
-        return original(region, *args)
-
-    return leave
-
-
-def run(function: Callable[..., None], arguments: dict[str, Any]) -> Recorder:
-    """Call a function of a program, inside `recording()`, and tell what it did."""
-    recorder = Recorder()
-    _running.append(recorder)
-    try:
-        function(**arguments)
-    except Exception as error:
-        recorder.raised = f"{type(error).__name__}: {error}"
-        if not hasattr(error, "noted"):
-            kinds = _kinds_of(error)
-            recorder.alien = not kinds
-            frames = traceback.extract_tb(error.__traceback__)
-            rows = frozenset(frame.lineno or 0 for frame in frames if frame.filename == PROGRAM)
-            recorder.note(kinds, rows)
-    finally:
-        _running.pop()
-        torch.set_autocast_enabled("cpu", False)
-        torch.clear_autocast_cache()
-    return recorder

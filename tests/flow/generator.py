@@ -1,0 +1,389 @@
+"""Random training programs: a correct loop of random shape, and a few random changes to it.
+
+The choices come from a `random.Random`, which may be seeded or be hypothesis's (`strategies.randoms()`). A program
+defines `train(...)`, whose parameters are models, optimizers, a loader and flags; see `truth.py` for how it is run.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import NamedTuple
+
+from tests.flow.recorder import INIT_SCALE
+
+HEAD = """\
+import torch
+from torch.amp import GradScaler, autocast
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+"""
+_NAMES = ("model", "model_b", "opt", "opt_b", "loader", "scaler", "loss", "loss_b", "extra", "x", "y")
+
+
+class Arm(NamedTuple):
+    """A header (`if a:`) and what stands under it."""
+
+    header: str
+    body: list[Node]
+
+
+class Block:
+    """A compound statement."""
+
+    def __init__(self, *arms: Arm) -> None:
+        self.arms = arms
+
+
+Node = str | Block
+
+
+class Program(NamedTuple):
+    """A text, the flags that `train` takes, and its shape: `one` optimizer, two with a `joint` loss, or a `gan`."""
+
+    text: str
+    flags: tuple[str, ...]
+    shape: str
+
+
+def lines(nodes: list[Node], depth: int = 0) -> list[str]:
+    """The source of statements."""
+    found: list[str] = []
+    for node in nodes:
+        if isinstance(node, str):
+            found.append("    " * depth + node)
+            continue
+        for arm in node.arms:
+            found.append("    " * depth + arm.header)
+            found += lines(arm.body, depth + 1) or ["    " * (depth + 1) + "pass"]
+    return found
+
+
+def bodies(nodes: list[Node]) -> list[list[Node]]:
+    """All lists of statements, the given one first."""
+    found = [nodes]
+    for node in nodes:
+        if isinstance(node, Block):
+            for arm in node.arms:
+                found += bodies(arm.body)
+    return found
+
+
+class Writer:
+    """Makes one program."""
+
+    def __init__(self, choice: random.Random) -> None:
+        self.choice = choice
+        self.flags: list[str] = []
+        self.helpers: list[str] = []
+        self.two = False
+        self.in_class = False
+        self.amp_flag = ""  # the flag that switches the scaler off
+        self.may_be_none = False  # by making it None
+
+    def one_of(self, *options: str) -> str:
+        """A random option."""
+        return self.choice.choice(options)
+
+    def sometimes(self, chance: float) -> bool:
+        """True with this chance."""
+        return self.choice.random() < chance
+
+    def flag(self) -> str:
+        """A flag, new or used before."""
+        name = self.one_of("use_amp", "flag", "warm")
+        if name not in self.flags:
+            self.flags.append(name)
+        return name
+
+    # -- the correct loop ---------------------------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        """A whole program."""
+        choice = self.choice
+        self.in_class = self.sometimes(0.25)
+        self.two = self.sometimes(0.3)
+        shape = self.one_of("joint", "gan") if self.two else "one"
+        scaler = self.scaler()
+        loop = self.loop(shape)
+        body: list[Node] = [] if self.in_class else list(scaler)
+        body += loop
+        for _ in range(choice.choice((0, 1, 1, 1, 2, 2, 3))):
+            self.change(body)
+        if self.sometimes(0.35):
+            self.extract(body)
+        return self.text(body, scaler, shape)
+
+    def scaler(self) -> list[Node]:
+        """How the scaler comes to be."""
+        made = f'GradScaler("cpu", init_scale={INIT_SCALE}'
+        how = self.one_of("plain", "plain", "plain", "enabled", "none", "arms")
+        if how == "enabled":
+            self.amp_flag = self.flag()
+            return [f"scaler = {made}, enabled={self.amp_flag})"]
+        self.may_be_none = how in ("none", "arms")
+        if how == "none":
+            self.amp_flag = self.flag()
+            return [f"scaler = {made}) if {self.amp_flag} else None"]
+        if how == "arms":
+            self.amp_flag = self.flag()
+            return [
+                Block(Arm(f"if {self.amp_flag}:", [f"scaler = {made})"]), Arm("else:", ["scaler = None"])),
+            ]
+        return [f"scaler = {made})"]
+
+    def guarded(self, amp: list[Node], plain: list[Node], needed: bool) -> list[Node]:
+        """Statements for the scaler, behind a test where the scaler may be None."""
+        if not needed:
+            return amp
+        flag = self.amp_flag
+        test = self.one_of(f"if {flag}:", "if scaler is not None:", "if scaler:")
+        if self.sometimes(0.15):
+            return [Block(Arm(self.one_of(f"if not {flag}:", "if scaler is None:"), plain), Arm("else:", amp))]
+        return [Block(Arm(test, amp), Arm("else:", plain))]
+
+    def loop(self, shape: str) -> list[Node]:
+        """The loop over batches."""
+        none = self.may_be_none
+        accumulation = shape != "gan" and self.sometimes(0.3)
+        zero_first = self.sometimes(0.6)
+        body: list[Node] = []
+        if shape == "gan":
+            body += self.part("model_b", "opt_b", "loss_b", "loss_fn(model_b(model(x).detach()), y)", none)
+            if self.sometimes(0.5) and isinstance(body[-1], str) and body[-1] == "scaler.update()":
+                body.pop()
+            body += self.part("model", "opt", "loss", "loss_fn(model_b(model(x)), y)", none)
+        else:
+            body += self.joint(shape, none, accumulation, zero_first)
+        if self.sometimes(0.12):
+            body.insert(self.choice.randrange(2), Block(Arm(f"if {self.data()}:", ["continue"])))
+        loop: list[Node] = [Block(Arm("for i, (x, y) in enumerate(loader):", body))]
+        if self.sometimes(0.2):
+            loop = [Block(Arm("for epoch in range(2):", loop))]
+        if self.sometimes(0.06):
+            loop = [Block(Arm('with autocast("cpu", dtype=torch.bfloat16):', loop))]
+        return loop
+
+    def data(self) -> str:
+        """A test on data or a flag."""
+        return self.one_of("y.sum() > 0.5", "y > 0.5", self.flag(), "i == 3", "y < 0.5")
+
+    def region(self, inner: list[Node]) -> list[Node]:
+        """An autocast region."""
+        options = self.one_of("dtype=torch.float16", "dtype=torch.bfloat16", "")
+        if self.amp_flag and self.sometimes(0.5):
+            options = f"{options}, enabled={self.amp_flag}".lstrip(", ")
+        return [Block(Arm(f'with autocast("cpu"{", " if options else ""}{options}):', inner))]
+
+    def clip(self, models: list[str]) -> list[Node]:
+        """A clip of the gradients of models."""
+        clips: list[Node] = []
+        for model in models:
+            call = self.one_of("clip_grad_norm_({}.parameters(), 1.0)", "clip_grad_value_({}.parameters(), 0.5)")
+            clips.append(call.format(model))
+        if self.sometimes(0.2) and len(clips) == 1:
+            clips = ["norm = clip_grad_norm_(model.parameters(), 1.0)"] if models == ["model"] else clips
+        return clips
+
+    def part(self, model: str, opt: str, loss: str, value: str, none: bool) -> list[Node]:
+        """One optimizer's own backward, step and update."""
+        first: list[Node] = [f"{opt}.zero_grad()", *self.region([f"{loss} = {value}"])]
+        clip = self.clip([model]) if self.sometimes(0.4) else []
+        amp: list[Node] = [f"scaler.scale({loss}).backward()"]
+        if clip:
+            amp += [f"scaler.unscale_({opt})", *clip]
+        amp += [f"scaler.step({opt})", "scaler.update()"]
+        plain: list[Node] = [f"{loss}.backward()", *clip, f"{opt}.step()"]
+        return first + self.guarded(amp, plain, none)
+
+    def joint(self, shape: str, none: bool, accumulation: bool, zero_first: bool) -> list[Node]:
+        """One backward for one optimizer or for two."""
+        models = ["model", "model_b"] if shape == "joint" else ["model"]
+        opts = ["opt", "opt_b"] if shape == "joint" else ["opt"]
+        forward = "model_b(model(x))" if shape == "joint" else "model(x)"
+        zero: list[Node] = [f"{opt}.zero_grad()" for opt in opts]
+        if self.sometimes(0.2):
+            zero = [f"{model}.zero_grad()" for model in models]
+        inner: list[Node] = []
+        if self.sometimes(0.5):
+            inner.append(f"out = {forward}")
+            forward = "out"
+        inner.append(f"loss = loss_fn({forward}, y)")
+        losses = ["loss"]
+        if self.sometimes(0.25) and forward == "out":
+            inner.append("extra = aux_fn(out)")
+            losses = ["loss", "extra"] if self.sometimes(0.5) else losses
+            if len(losses) == 1:
+                inner.append("loss = loss + extra")
+        body: list[Node] = [*(zero if zero_first and not accumulation else []), *self.region(inner)]
+        if accumulation and self.sometimes(0.5):
+            body.append("loss = loss / 2")
+        retain = "retain_graph=True" if len(losses) == 2 else ""
+        scaled: list[Node] = [f"scaler.scale({losses[0]}).backward({retain})"]
+        if self.sometimes(0.15) and not retain:
+            scaled = ["scaled = scaler.scale(loss)", "scaled.backward()"]
+        elif self.sometimes(0.08) and not retain:
+            scaled = ["loss = scaler.scale(loss)", "loss.backward()"]
+        unscaled: list[Node] = [f"{losses[0]}.backward({retain})"]
+        for loss in losses[1:]:
+            scaled.append(f"scaler.scale({loss}).backward()")
+            unscaled.append(f"{loss}.backward()")
+        clip = self.clip(models) if self.sometimes(0.5) else []
+        end: list[Node] = []
+        if clip:
+            before: list[Node] = [f"scaler.unscale_({opt})" for opt in opts]
+            end = [*before, *clip]
+            if self.sometimes(0.3):
+                end = [Block(Arm(f"if {self.flag()}:", end))]
+        steps: list[Node] = [f"scaler.step({opt})" for opt in opts]
+        if shape == "joint" and not self.in_class and self.sometimes(0.25):
+            steps = [Block(Arm("for each in [opt, opt_b]:", ["scaler.step(each)"]))]
+        end += [*steps, "scaler.update()"]
+        plain: list[Node] = [*clip, *(f"{opt}.step()" for opt in opts)]
+        after = zero if accumulation or not zero_first else []
+        if self.sometimes(0.5) or not none:
+            # one test for all, or none at all
+            amp, fp32 = [*scaled], [*unscaled]
+            boundary = self.boundary(accumulation)
+            if none and self.sometimes(0.5):
+                tail = self.guarded(end, plain, none) + after
+                return body + self.guarded(amp, fp32, none) + self.at(boundary, tail)
+            amp += self.at(boundary, end + (after if not none else []))
+            fp32 += self.at(boundary, plain)
+            rest = after if none else []
+            return body + self.guarded(amp, fp32, none) + (self.at(boundary, rest) if rest else [])
+        boundary = self.boundary(accumulation)
+        tail = self.guarded(end, plain, none) + after
+        return body + self.guarded(scaled, unscaled, none) + self.at(boundary, tail)
+
+    def boundary(self, accumulation: bool) -> str:
+        """The test for the end of an accumulation window, "" without one."""
+        if not accumulation:
+            return ""
+        return self.one_of("(i + 1) % 2 == 0", "i % 2 == 1", "(i + 1) % 2 == 0 or i + 1 == len(loader)")
+
+    def at(self, boundary: str, inner: list[Node]) -> list[Node]:
+        """Statements under the boundary's test."""
+        return [Block(Arm(f"if {boundary}:", inner))] if boundary and inner else inner
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def change(self, body: list[Node]) -> None:
+        """Change something at random; most changes break the protocol, some do not."""
+        places = [
+            (block, at)
+            for block in bodies(body)
+            for at, node in enumerate(block)
+            if isinstance(node, str) and re.search(r"scaler\.|\.step\(|zero_grad|clip_|backward", node)
+            if "GradScaler" not in node
+        ]
+        if not places:
+            return
+        block, at = self.choice.choice(places)
+        node = block[at]
+        assert isinstance(node, str)
+        how = self.choice.randrange(11)
+        if how == 0:
+            del block[at]
+        elif how == 1:
+            block.insert(at, node)
+        elif how == 2 and at + 1 < len(block):
+            block[at], block[at + 1] = block[at + 1], node
+        elif how == 3:
+            block[at] = Block(Arm(f"if {self.data()}:", [node]))
+        elif how == 4:
+            word = self.one_of("continue", "continue", "break", "return")
+            block.insert(at, Block(Arm(f"if {self.data()}:", [word])))
+        elif how == 5:
+            block[at] = re.sub(r"^scaler\.step\((\w+)\)$", r"\1.step()", node)
+        elif how == 6:
+            block[at] = re.sub(r"scaler\.scale\((\w+)\)\.", r"\1.", node)
+        elif how == 7:
+            block[at] = Block(
+                Arm("try:", [node]), Arm("except RuntimeError:", [self.one_of("pass", "continue", "raise")])
+            )
+        elif how == 8:
+            block[at] = Block(
+                Arm("try:", [node]), Arm("finally:", ["opt.zero_grad()" if self.sometimes(0.3) else "pass"])
+            )
+        elif how == 9:
+            block[at] = Block(Arm(f"if {self.data()}:", [node]), Arm("else:", self.other(node)))
+        else:
+            self.merge(block, at)
+
+    def other(self, node: str) -> list[Node]:
+        """What may stand in the other arm."""
+        plain = re.sub(r"^scaler\.step\((\w+)\)$", r"\1.step()", node)
+        plain = re.sub(r"scaler\.scale\((\w+)\)\.", r"\1.", plain)
+        return [self.one_of(plain, node, "scaler.update()")]
+
+    def merge(self, block: list[Node], at: int) -> None:
+        """Pull a statement into the region before it, or a step out of its place to the end of the block."""
+        before = block[at - 1] if at else None
+        if isinstance(before, Block) and before.arms[0].header.startswith("with "):
+            before.arms[0].body.append(block.pop(at))
+        else:
+            block.append(block.pop(at))
+
+    def extract(self, body: list[Node]) -> None:
+        """Move a run of statements into a helper function."""
+        choices = [
+            (block, start, end)
+            for block in bodies(body)
+            for start in range(len(block))
+            for end in range(start + 1, min(start + 4, len(block)) + 1)
+            if all(isinstance(node, str) and _movable(node) for node in block[start:end])
+        ]
+        if not choices:
+            return
+        block, start, end = self.choice.choice(choices)
+        moved = [node for node in block[start:end] if isinstance(node, str)]
+        used = [name for name in _NAMES if any(re.search(rf"\b{name}\b", node) for node in moved)]
+        name = self.one_of("finish", "helper", "apply")
+        call: Node = f"{name}({', '.join(used)})"
+        self.helpers += [f"def {name}({', '.join(used)}):", *(f"    {node}" for node in moved), "", ""]
+        block[start:end] = [call]
+
+    # -- the text -----------------------------------------------------------------------------------------------------
+
+    def text(self, body: list[Node], scaler: list[Node], shape: str) -> Program:
+        """The whole text."""
+        extra = ["model_b", "opt_b"] if self.two else []
+        source = "\n".join(lines(body))
+        flags = [
+            name for name in ("use_amp", "flag", "warm") if re.search(rf"\b{name}\b", source + "\n".join(lines(scaler)))
+        ]
+        parameters = ", ".join(["model", "opt", *extra, "loader", "loss_fn", "aux_fn", *flags])
+        parts = [HEAD, "", *self.helpers]
+        if not self.in_class:
+            return Program("\n".join([*parts, f"def train({parameters}):", *lines(body, 1), ""]), tuple(flags), shape)
+        held = ["model", "opt", *extra, *flags]
+        made = ["scaler", *held]
+        inside = [re.sub(rf"\b({'|'.join(made)})\b(?!=)", r"self.\1", line) for line in lines(body, 2)]
+        setup = [re.sub(r"\bscaler\b", "self.scaler", line) for line in lines(scaler, 2)]
+        own = ", ".join(["self", *held])
+        return Program(
+            "\n".join(
+                [
+                    *parts,
+                    "class Trainer:",
+                    f"    def __init__({own}):",
+                    *(f"        self.{name} = {name}" for name in held),
+                    *setup,
+                    "",
+                    "    def fit(self, loader, loss_fn, aux_fn):",
+                    *inside,
+                    "",
+                    "",
+                    f"def train({parameters}):",
+                    f"    trainer = Trainer({', '.join(held)})",
+                    "    trainer.fit(loader, loss_fn, aux_fn)",
+                    "",
+                ]
+            ),
+            tuple(flags),
+            shape,
+        )
+
+
+def _movable(node: str) -> bool:
+    return re.match(r"\w+ = ", node) is None and node not in ("continue", "break", "return", "raise", "pass")
