@@ -154,6 +154,7 @@ def _deletions(file: SourceFile, statements: Sequence[Statement]) -> list[Edit]:
     """Delete whole statements, and with the last of a paragraph the blank lines that set it off."""
     edits: list[Edit] = []
     lines: list[Span] = []
+    opening: set[int] = set()
     for statement in sorted(statements, key=lambda node: node.lineno):
         block = siblings(file, statement)
         emptied = file.parent(statement) is not file.tree and all(member in statements for member in block)
@@ -169,11 +170,16 @@ def _deletions(file: SourceFile, statements: Sequence[Statement]) -> list[Edit]:
             lines[-1] = Span(lines[-1].start, edit.span.end)
         else:
             lines.append(edit.span)
-    return edits + [Edit(_with_blank_lines(file, span), "") for span in lines]
+            if statement is block[0]:
+                opening.add(edit.span.start)
+    return edits + [Edit(_with_blank_lines(file, span, span.start in opening), "") for span in lines]
 
 
-def _with_blank_lines(file: SourceFile, span: Span) -> Span:
-    """Widen deleted lines by the blank lines before them where blank lines follow too."""
+def _with_blank_lines(file: SourceFile, span: Span, opens: bool) -> Span:
+    """Widen deleted lines by the blank lines around them that have lost their use.
+
+    Those before them go where others follow; those after them where the lines `opens` a block.
+    """
     starts, rows = file.line_starts, len(file.line_starts)
     first, after = file.row(span.start), file.row(span.end)
     if span.end < len(file.encoded) and not _is_blank(file, after):
@@ -181,11 +187,15 @@ def _with_blank_lines(file: SourceFile, span: Span) -> Span:
     before = first
     while before > 1 and _is_blank(file, before - 1):
         before -= 1
-    if before > 1:
+    if before > 1 and not (opens and before == first and _opens_block(file, before - 1)):
         return Span(starts[before - 1], span.end)
     while after < rows and _is_blank(file, after):
         after += 1
     return Span(span.start, starts[after - 1])
+
+
+def _opens_block(file: SourceFile, row: int) -> bool:
+    return file.segment(file.line_span(row)).partition("#")[0].rstrip().endswith(":")
 
 
 def _is_blank(file: SourceFile, row: int) -> bool:
@@ -210,7 +220,13 @@ def add_names(file: SourceFile, statement: ast.ImportFrom, bound: Sequence[Bound
         else:
             end = file.span(aliases[-1]).end
             separator = _separator(file, aliases, len(aliases) - 1)
-            edits.append(Edit(Span(end, end), "".join(separator + name for name in names)))
+            rest = file.encoded[end : line_end(file.encoded, end)].lstrip(_BLANK)
+            if separator != ", " and rest.startswith(b","):
+                indentation = separator[1 + len(file.newline) :]
+                end = next_line(file.encoded, end)  # a comment stays with the name that it stands beside
+                edits.append(Edit(Span(end, end), "".join(f"{indentation}{name},{file.newline}" for name in names)))
+            else:
+                edits.append(Edit(Span(end, end), "".join(separator + name for name in names)))
     return edits
 
 
