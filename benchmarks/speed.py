@@ -16,17 +16,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 
 class Contestant(NamedTuple):
-    """A program to time: its name, its command line, and what is done before each of its runs."""
+    """A program to time: its name and its command line."""
 
     name: str
     command: list[str]
-    prepare: Callable[[], None] = lambda: None
 
 
 class Measured(NamedTuple):
@@ -36,11 +34,13 @@ class Measured(NamedTuple):
     peak: float
 
 
-def measure(contestant: Contestant, tree: Path) -> Measured:
-    """Run a program on a tree once and wait for all its processes."""
-    contestant.prepare()
+TORCHFIX_MOST_MB = 1
+
+
+def measure(contestant: Contestant, tree: Path, directory: Path) -> Measured:
+    """Run a program on a tree once, from a directory that keeps its cache, and wait for all its processes."""
     process = subprocess.Popen(
-        [*contestant.command, str(tree)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tree.parent
+        [*contestant.command, str(tree)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=directory
     )
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -49,14 +49,14 @@ def measure(contestant: Contestant, tree: Path) -> Measured:
     return Measured(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
-def contestants(torchfix: str | None, cache: Path) -> list[Contestant]:
+def contestants(torchfix: str | None) -> list[Contestant]:
     """The programs in the order in which they run; the first is what the others are compared with."""
     here = Path(sys.executable).parent
     amplint = [str(here / "amplint"), "check", "--exit-zero", "--output-format", "concise"]
     ruff = [str(here / "ruff"), "check", "--no-cache", "--exit-zero", "--isolated"]
     found = [
         Contestant("amplint, cold", [*amplint, "--no-cache"]),
-        Contestant("amplint, cached", [*amplint, "--cache-dir", str(cache)]),
+        Contestant("amplint, cached", amplint),
         Contestant("ruff --select F401", [*ruff, "--select", "F401"]),
         Contestant("ruff, default rules", ruff),
     ]
@@ -80,17 +80,20 @@ def startup(rounds: int) -> None:
     print(f"amplint --version: {statistics.median(a for a, _ in pairs):.3f} s, {ratio:.2f} x `python -c pass`\n")
 
 
-def compare(tree: Path, programs: list[Contestant], rounds: int) -> None:
+def compare(tree: Path, programs: list[Contestant], rounds: int, directory: Path) -> None:
     """Print a table for one tree."""
     files = [path for path in tree.rglob("*.py") if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 1e6
     print(f"{tree}: {len(files)} files, {size:.2f} MB")
+    if size > TORCHFIX_MOST_MB and programs[-1].name == "TorchFix":
+        programs = programs[:-1]
+        print(f"  TorchFix is left out: it takes minutes a MB, and this tree is larger than {TORCHFIX_MOST_MB} MB")
     runs: dict[str, list[Measured]] = {program.name: [] for program in programs}
     for turn in range(rounds + 1):
         for program in programs:
             if program.name == "TorchFix" and runs["TorchFix"]:
                 continue
-            measured = measure(program, tree)
+            measured = measure(program, tree, directory)
             if turn or program.name == "TorchFix":
                 runs[program.name].append(measured)
     first = runs[programs[0].name]
@@ -114,9 +117,9 @@ def main() -> None:
     if not options.torchfix:
         print("TorchFix is not installed: left out (give its path with --torchfix)\n")
     startup(options.rounds)
-    with tempfile.TemporaryDirectory() as cache:
+    with tempfile.TemporaryDirectory() as directory:
         for tree in options.trees:
-            compare(tree.resolve(), contestants(options.torchfix, Path(cache)), options.rounds)
+            compare(tree.resolve(), contestants(options.torchfix), options.rounds, Path(directory))
 
 
 if __name__ == "__main__":
