@@ -29,8 +29,9 @@ _MODULE_EVIDENCE = frozenset(
 )
 _NO_GRAPH_METHODS = re.compile(
     r"(?:parameters|named_\w+|train|eval|to|cuda|cpu|zero_grad|state_dict|load_state_dict|modules|apply|children|"
-    r"requires_grad_?|share_memory|half|float|double|init\w*|reset\w*|_?init_\w+|get_\w+|set_\w+|save\w*|load\w*|"
-    r"update_\w+|step|backward|buffers|add_module|register_\w+|print\w*|log\w*|freeze\w*|unfreeze\w*|"
+    r"requires_grad_?|share_memory|half|float|double|init\w*|reset\w*|_?init_\w+|set_\w+|save\w*|load\w*|"
+    r"get_(?!loss|log|out|pred|feat|embed|action|value|q)\w+|update_\w+|step|backward|buffers|add_module|"
+    r"register_\w+|print\w*|log|log_metrics|freeze\w*|unfreeze\w*|"
     r"num_\w+|extra_repr|compile|type)$"
 )
 _OPTIMIZER_NAME = re.compile(r"optim|(?:^|_)opt(?:$|[_\d])|^opt[A-Z]|(?:^|_)solver$|trainer$", re.I)
@@ -113,6 +114,9 @@ class Facts:
         if isinstance(func, ast.Attribute) and not is_self(func):
             if self.is_module(func.value) and not _NO_GRAPH_METHODS.fullmatch(func.attr):
                 return func.value
+        if is_self(func):
+            owner = self.file.values.enclosing_class(call)
+            return func if owner is not None and self.is_module_class(owner) else None
         if isinstance(func, ast.Attribute) and is_self(func.value) and self.file.values.functions(call):
             return None
         if isinstance(func, ast.Attribute) and _NO_GRAPH_METHODS.fullmatch(func.attr) and func.attr != "type":
@@ -172,6 +176,30 @@ class Facts:
         name = receiver.id if isinstance(receiver, ast.Name) else ""
         iterated = self.iterated(receiver) if name else None
         return self.is_optimizer(receiver) or (iterated is not None and self.is_optimizer(iterated))
+
+    def is_wrapper(self, node: ast.expr) -> bool:
+        """Whether an optimizer is an object around another optimizer, which alone a scaler can step."""
+        for value in self.file.values.of(node):
+            if not isinstance(value, ast.Call):
+                continue
+            for cls in self.file.values.of(value.func):
+                if isinstance(cls, ast.ClassDef) and not any(
+                    name.startswith("torch.optim")
+                    for entry in self.file.values.lineage(cls)
+                    for base in entry.bases
+                    for name in self.file.resolve(base)
+                ):
+                    return True
+            if not any(name.startswith("torch.optim.") for name in self.file.resolve(value.func)):
+                given = [*value.args, *(keyword.value for keyword in value.keywords)]
+                if any(isinstance(g, (ast.Name, ast.Attribute, ast.Call)) and self._makes_optimizer(g) for g in given):
+                    return True
+        return False
+
+    def _makes_optimizer(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Call):
+            return any(name.startswith("torch.optim.") for name in self.file.resolve(node.func))
+        return any(name.startswith("torch.optim.") for name in self.optimizer_names(node))
 
     def iterated(self, node: ast.expr) -> ast.expr | None:
         """The collection that a loop variable runs over, None for any other expression."""

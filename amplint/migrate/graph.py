@@ -250,7 +250,9 @@ class Graph:
         for _, value, _ in assigned_paths(statement):
             if self.is_graph(value) and not path_of(value):
                 return True
-        return any(isinstance(node, ast.Call) and self.is_source(node) and self.is_graph(node) for node in header(statement))
+        return any(
+            isinstance(node, ast.Call) and self.is_source(node) and self.is_graph(node) for node in header(statement)
+        )
 
     def is_read(self, path: str, node: ast.AST) -> bool:
         """Whether an expression reads a path or a part of it."""

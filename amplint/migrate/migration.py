@@ -11,12 +11,13 @@ from amplint.migrate import device as devices
 from amplint.migrate import evaluation, penalties
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
+from amplint.migrate.flags import Switch
 from amplint.migrate.model import MIGRATED, PARTLY, REFUSED, LoopReport, MigrationResult, Options, RefusalError
 from amplint.migrate.numerics import Numerics
 from amplint.migrate.protocol import Protocol
 from amplint.migrate.readers import cast_for_numpy
 from amplint.migrate.regions import Run, Runs
-from amplint.migrate.scaler import Scalers, free_name
+from amplint.migrate.scaler import DTYPE_FUNCTION, Scalers, free_name
 from amplint.migrate.screening import screen
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import LOOPS, chain, owner_of, walk
@@ -26,6 +27,13 @@ from amplint.source import SourceFile
 from amplint.values import path_of
 
 _NO_GPU = "nothing in this script is put on a GPU yet; autocast takes effect when the model and the data are"
+_DTYPE_CODE = f'''
+
+def {DTYPE_FUNCTION}():
+    """bfloat16 where the GPU has it, else float16."""
+    if torch.cuda.is_available() and torch.cuda.is_bf16_supported():
+        return torch.bfloat16
+    return torch.float16'''
 _AUTOCAST_SINCE = (1, 10)
 
 
@@ -54,9 +62,9 @@ def migrate_source(
         return _refused(text, lines, f"line {file.unseen_rows[0]}: its syntax is newer than this Python")
     try:
         return _migrated(file, lines, options, with_evaluation=True)
-    except _EvaluationError:
+    except _EvaluationError as left:
         try:
-            return _migrated(file, lines, options, with_evaluation=False)
+            return _migrated(file, lines, options, with_evaluation=False, left=str(left))
         except RefusalError as refusal:
             return _refused(text, lines, _reason(refusal))
     except RefusalError as refusal:
@@ -88,7 +96,9 @@ def _loop_lines(facts: Facts) -> list[int]:
     return sorted(found)
 
 
-def _migrated(file: SourceFile, lines: list[int], options: Options, *, with_evaluation: bool) -> MigrationResult:
+def _migrated(
+    file: SourceFile, lines: list[int], options: Options, *, with_evaluation: bool, left: str = ""
+) -> MigrationResult:
     facts = Facts(file)
     screen(facts)
     floor = file.settings.target_torch
@@ -105,7 +115,7 @@ def _migrated(file: SourceFile, lines: list[int], options: Options, *, with_eval
     new = _with_checkpoints(file, new, options)
     if objection := _objection(file, new):
         if with_evaluation and any(e.run is not None for e in evaluations):
-            raise _EvaluationError
+            raise _EvaluationError(objection)
         raise RefusalError(ast.Module([], []), objection)
     edits = _edits(file.text, new)
     note = "" if devices.uses_gpu(file) else _NO_GPU
@@ -114,7 +124,7 @@ def _migrated(file: SourceFile, lines: list[int], options: Options, *, with_eval
         if entry.run is not None and with_evaluation:
             reports.append(LoopReport(entry.line, MIGRATED, "", edits, False))
         else:
-            reason = entry.reason or "evaluation is left in float32: a rule of amplint objects to its region"
+            reason = entry.reason or f"evaluation is left in float32: {left}"
             reports.append(LoopReport(entry.line, PARTLY, reason, (), False))
     return MigrationResult(new, sorted(reports, key=lambda report: report.line), edits)
 
@@ -128,7 +138,8 @@ class _Plan:
         self.sinks = sinks
         self.options = options
         self.editor = Editor(file)
-        self.scalers = Scalers(facts, self.editor, options)
+        self.switch = Switch(file, self.editor, options.flag) if options.flag else None
+        self.scalers = Scalers(facts, self.editor, options, self.switch)
         self.protocol = Protocol(facts, sinks, self.scalers, self.editor)
         self.kinds: dict[Run, str] = {}
 
@@ -165,17 +176,15 @@ class _Plan:
         for entry in runs:
             assert entry.run is not None
             device = self._device(entry.run.first, entry.module)
-            enabled = device.on_cuda
-            if self.options.flag:
-                enabled = f"{self.options.flag} and {enabled}" if enabled else self.options.flag
             try:
+                enabled = self._switched(device.on_cuda, entry.run.first)
                 self._wrap(entry.run, device, enabled)
             except RefusalError as refusal:
-                raise _EvaluationError from refusal
+                raise _EvaluationError(refusal.reason) from refusal
         try:
             Numerics(self.facts, self.sinks, self.editor, self.options).check([e.run for e in runs if e.run])
         except RefusalError as refusal:
-            raise _EvaluationError from refusal
+            raise _EvaluationError(refusal.reason) from refusal
 
     def _region(self, run: Run) -> None:
         device = self._device(run.first, self._module(run))
@@ -184,10 +193,17 @@ class _Plan:
             scaler = self.scalers.text_for(self.protocol.optimizers_for(run.first), run.first)
             enabled = f"{scaler}.is_enabled()"
             if self.options.dtype == "auto":
-                enabled = device.on_cuda
-        elif self.options.flag:
-            enabled = f"{self.options.flag} and {enabled}" if enabled else self.options.flag
+                enabled = self._switched(device.on_cuda, run.first)
+        else:
+            enabled = self._switched(enabled, run.first)
         self._wrap(run, device, enabled)
+
+    def _switched(self, enabled: str, at: ast.stmt) -> str:
+        """A condition, together with the switch that the user asked for."""
+        if self.switch is None:
+            return enabled
+        text = self.switch.text(at)
+        return f"{text} and {enabled}" if enabled else text
 
     def _wrap(self, run: Run, device: devices.Device, enabled: str) -> None:
         self.kinds[run] = device.kind
@@ -228,6 +244,8 @@ class _Plan:
 
     def finish(self) -> tuple[Edit, ...]:
         """All edits, the import of torch included."""
+        if self.options.dtype == "auto":
+            self._add_dtype_function()
         edits = list(self.editor.edits())
         bindings = self.file.names.module.bindings.get("torch", [])
         if not bindings:
@@ -248,10 +266,19 @@ class _Plan:
                 raise RefusalError(scope.node, "the name `torch` stands for something else in a function")
         return tuple(edits)
 
+    def _add_dtype_function(self) -> None:
+        """Define the function that asks the GPU for its dtype, after the imports."""
+        if free_name(self.file, (DTYPE_FUNCTION,)) != DTYPE_FUNCTION:
+            raise RefusalError(self.file.tree, f"the name `{DTYPE_FUNCTION}` is taken")
+        imports = [s for s in self.file.tree.body if isinstance(s, (ast.Import, ast.ImportFrom))]
+        if not imports:
+            raise RefusalError(self.file.tree, "torch is not imported")
+        self.editor.insert_after(imports[-1], _DTYPE_CODE.replace("    ", self.editor.unit()))
+
 
 def region_header(device: devices.Device, options: Options, enabled: str) -> str:
     """The `with` of a region; `enabled` is an expression, or empty where the region is always on."""
-    dtype = {"float16": "torch.float16", "bfloat16": "torch.bfloat16", "auto": "amp_dtype()"}[options.dtype]
+    dtype = {"float16": "torch.float16", "bfloat16": "torch.bfloat16", "auto": f"{DTYPE_FUNCTION}()"}[options.dtype]
     switch = f", enabled={enabled}" if enabled else ""
     return f"with torch.autocast(device_type={device.kind}, dtype={dtype}{switch}):"
 

@@ -38,6 +38,9 @@ _REJECTS_HALF = frozenset(
 )  # fmt: skip
 _PRODUCTS = frozenset(("mm", "bmm", "matmul"))
 _TURNS = frozenset(("t", "transpose", "permute"))
+_BUFFERS = frozenset(
+    f"torch.{name}" for name in ("zeros", "ones", "empty", "full", "zeros_like", "empty_like", "rand", "randn")
+)
 _MASKS = frozenset(("masked_fill", "masked_fill_"))
 
 
@@ -92,6 +95,37 @@ class Numerics:
             self._arithmetic(node)
         elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets):
             self._constant(node.value, node, "is written into a tensor")
+            self._written(node)
+
+    def _written(self, assign: ast.Assign) -> None:
+        """`buffer[mask] = values` needs both in one dtype, and a buffer made by torch is float32."""
+        for target in assign.targets:
+            if not isinstance(target, ast.Subscript) or isinstance(assign.value, (ast.Constant, ast.UnaryOp)):
+                continue
+            made = self.file.values.of(target.value)
+            names = [n for v in made if isinstance(v, ast.Call) for n in self.file.resolve(v.func)]
+            if not any(name in _BUFFERS for name in names):
+                continue
+            parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+            if not all(self._is_plain_index(part) for part in parts):
+                raise RefusalError(
+                    assign, "values are written into a float32 tensor by index, which half precision can't"
+                )
+
+    def _is_plain_index(self, node: ast.expr) -> bool:
+        """Whether an index is a number or a range, so that values are copied and not put."""
+        if isinstance(node, (ast.Constant, ast.Slice)):
+            return True
+        if isinstance(node, (ast.BinOp, ast.UnaryOp)):
+            return all(
+                self._is_plain_index(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)
+            )
+        if isinstance(node, ast.Name):
+            bindings = self.file.names.lookup(node)
+            return bool(bindings) and all(
+                isinstance(b.node, (ast.For, ast.AugAssign)) or _is_count(b.value) for b in bindings
+            )
+        return False
 
     def _call(self, call: ast.Call) -> None:
         name = self._name(call)
@@ -196,6 +230,10 @@ class Numerics:
         number = _number(value)
         if number is not None and 0 < abs(number) < _SMALLEST:
             raise RefusalError(place, f"a constant that float16 rounds to zero {what}; use --dtype bfloat16")
+
+
+def _is_count(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and isinstance(value.value, int)
 
 
 def _is_gram(call: ast.Call) -> bool:

@@ -10,7 +10,18 @@ from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 from amplint.migrate.scaler import Scalers
 from amplint.migrate.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, LOOPS, base_path, blocks, chain, lift, loop_of, owner_of, statements_in, walk
+from amplint.migrate.tree import (
+    FUNCTIONS,
+    LOOPS,
+    base_path,
+    blocks,
+    chain,
+    lift,
+    loop_of,
+    owner_of,
+    statements_in,
+    walk,
+)
 from amplint.model import Span
 from amplint.statements import siblings
 from amplint.values import Function, path_of
@@ -70,6 +81,10 @@ class Protocol:
             raise RefusalError(
                 step,
                 "the optimizer gets a closure, which may run the model more than once; GradScaler can't follow that",
+            )
+        if self.facts.is_wrapper(step.func.value):  # type: ignore[attr-defined]
+            raise RefusalError(
+                step, "the optimizer is wrapped in another object; its inner optimizer must be given to the scaler"
             )
         if not isinstance(statement, ast.Expr):
             raise RefusalError(step, "what `step()` returns is used, and a scaler's step returns nothing")
@@ -277,8 +292,6 @@ class Protocol:
         """Whether gradients that are used belong to the step's optimizer: all do where there is one."""
         owner = owner_of(self.file, step)
         others = {self._identity(other) for other in self.steps_of[owner]}
-        if len(others) == 1:
-            return True
         mine = self._modules_of(step)
         used = {
             path_of(node.value)
@@ -288,10 +301,20 @@ class Protocol:
             and node.attr in ("parameters", "named_parameters")
             and path_of(node.value)
         }
+        if len(others) == 1:
+            if mine and used and self._is_made_here(step) and not used & mine:
+                raise RefusalError(step, "the gradients that are used are not those of the optimizer's own parameters")
+            return True
         known = set().union(*(self._modules_of(other) for other in self.steps_of[owner]))
         if not mine or not used or not used <= known:
             raise RefusalError(step, "which optimizer the clipped gradients belong to can't be told")
         return bool(used & mine)
+
+    def _is_made_here(self, step: ast.Call) -> bool:
+        """Whether an optimizer is made in the function that steps it, so that both name its model alike."""
+        owner = owner_of(self.file, step)
+        made = [value for value in self.file.values.of(step.func.value) if isinstance(value, ast.Call)]  # type: ignore[attr-defined]
+        return bool(made) and all(owner_of(self.file, value) is owner for value in made)
 
     def _modules_of(self, step: ast.Call) -> set[str]:
         found: set[str] = set()
@@ -318,13 +341,25 @@ class Protocol:
                     raise RefusalError(statement, "gradients are used here where they may still be scaled")
 
     def _is_covered(self, owner: ast.AST, statement: ast.stmt) -> bool:
-        for step in self.steps_of.get(owner, ()):  # type: ignore[call-overload]
+        steps = self.steps_of.get(owner, [])  # type: ignore[call-overload]
+        if steps and all(self._is_after(step, statement) for step in steps):
+            return True
+        for step in steps:
             block, at = self._unscale_block(self.file.statement(step))
             member = lift(self.file, statement, block)
             used = self._uses_before(block, at)
             if member is not None and used is not None and block.index(used) <= block.index(member) < block.index(at):
                 return True
         return False
+
+    def _is_after(self, step: ast.Call, statement: ast.stmt) -> bool:
+        """Whether gradients are used behind a step, which has unscaled them, and before the next backward."""
+        block, at = self._unscale_block(self.file.statement(step))
+        member = lift(self.file, statement, block)
+        if member is None or block.index(member) <= block.index(at):
+            return False
+        between = block[block.index(at) + 1 : block.index(member) + 1]
+        return not any(self._goes_backward(node) for other in between for node in walk(other))
 
     # -- backward -----------------------------------------------------------------------------------------------------
 
@@ -355,7 +390,9 @@ class Protocol:
         owner = owner_of(self.file, at)
         found = self._optimizers_in(owner, set()) or self._optimizers_above(owner, set())
         if not found:
-            raise RefusalError(at, "the optimizer that trains on this is not in view, so nothing can unscale its gradients")
+            raise RefusalError(
+                at, "the optimizer that trains on this is not in view, so nothing can unscale its gradients"
+            )
         return found
 
     def _optimizers_in(self, owner: Function | ast.Module, seen: set[ast.AST]) -> list[ast.expr]:

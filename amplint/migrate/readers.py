@@ -33,7 +33,12 @@ def cast_for_numpy(facts: Facts, editor: Editor, runs: list[Run]) -> None:
         if not outputs:
             continue
         for node in walk(owner_of(file, run.first)):
-            if isinstance(node, ast.Name) and node.id in outputs and isinstance(node.ctx, ast.Load) and node not in done:
+            if (
+                isinstance(node, ast.Name)
+                and node.id in outputs
+                and isinstance(node.ctx, ast.Load)
+                and node not in done
+            ):
                 if _goes_to_numpy(file, node):
                     done.add(node)
                     editor.insert(file.span(node).end, ".float()")

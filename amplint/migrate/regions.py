@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 from amplint.migrate.sinks import Sink, Sinks
-from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, header, walk
+from amplint.migrate.tree import (
+    FUNCTIONS,
+    LOOPS,
+    assigned_paths,
+    blocks,
+    header,
+    paths_in,
+    position,
+    statements_in,
+    walk,
+)
 from amplint.values import Function, path_of
 
 if TYPE_CHECKING:
@@ -45,6 +55,40 @@ class Runs:
         self.found: list[Run] = []
         for block in blocks(owner):
             self._block(block)
+        self._cover_readers(owner)
+
+    def _cover_readers(self, owner: Function | ast.Module) -> None:
+        """Models that run outside on what a region computed would meet half precision: they get a region too."""
+        covered = {id(node) for run in self.found for statement in run.statements for node in walk(statement)}
+        covered |= {id(node) for run in self.found if run.bind for node in ast.walk(run.bind.expression)}
+        half = {
+            path
+            for run in self.found
+            for statement in run.statements
+            for inner in walk(statement)
+            if isinstance(inner, ast.stmt)
+            for path, value, _ in assigned_paths(inner)
+            if self.graph.is_graph(value)
+        }
+        if not half:
+            return
+        for statement in statements_in(owner):
+            if id(statement) in covered or isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+                continue
+            for node in header(statement):
+                if not isinstance(node, ast.Call) or self.facts.module_of(node) is None or id(node) in covered:
+                    continue
+                read = {path for argument in node.args for path in paths_in(argument)}
+                if not any(path in half or path.split(".", 1)[0] in half for path in read):
+                    continue
+                if position(statement) < min(position(run.first) for run in self.found):
+                    continue
+                if blocks(statement) or self.is_barrier(statement):
+                    raise RefusalError(
+                        statement, "a model runs here on what the forward computed, in another precision"
+                    )
+                self._add(Run(statement, statement, (statement,)))
+                break
 
     def _block(self, block: list[ast.stmt]) -> None:
         run: list[ast.stmt] = []
@@ -90,7 +134,8 @@ class Runs:
         """Split a run where a `no_grad` forward stands between others on the same model (its weights get cached)."""
         parts: list[list[ast.stmt]] = [[]]
         for statement in run.statements:
-            if self._runs_without_grad(statement) and len(run.statements) > 1:
+            others = [s for s in run.statements if s is not statement]
+            if self._runs_without_grad(statement) and self._modules(others) & self._modules([statement]):
                 parts += [[statement], []]
             else:
                 parts[-1].append(statement)
@@ -112,6 +157,17 @@ class Runs:
                 found.append(Run(last.first, run.bind.statement, last.statements, run.bind))
             else:
                 found.append(Run(run.bind.statement, run.bind.statement, (), run.bind))
+        return found
+
+    def _modules(self, statements: list[ast.stmt]) -> set[str]:
+        """The paths of the models that statements run; a helper's models are those of its arguments."""
+        found: set[str] = set()
+        for statement in statements:
+            for node in walk(statement):
+                if isinstance(node, ast.Call) and (module := self.facts.module_of(node)) is not None:
+                    found.add(path_of(module))
+                elif isinstance(node, ast.Call) and self.graph.is_source(node):
+                    found.update(path_of(a) for a in node.args if path_of(a))
         return found
 
     def _needs_region(self, statement: ast.stmt) -> bool:

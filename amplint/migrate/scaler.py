@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from amplint.migrate import device as devices
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
+from amplint.migrate.flags import Switch
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.tree import FUNCTIONS, base_path, common_block, lift, loops_of, position, walk
 from amplint.statements import siblings
@@ -16,6 +17,8 @@ from amplint.values import Function, path_of
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
+DTYPE_FUNCTION = "amp_dtype"
+"""The function that a migration with --dtype auto adds."""
 _DEVICE_SCALER_SINCE = (2, 3)
 """The first torch with `torch.amp.GradScaler(device)`."""
 
@@ -25,18 +28,17 @@ _NAMES = ("scaler", "grad_scaler", "amp_scaler", "loss_scaler")
 class Scalers:
     """Makes a scaler for each place where optimizers are made, and brings it to the functions that use it."""
 
-    def __init__(self, facts: Facts, editor: Editor, options: Options) -> None:
+    def __init__(self, facts: Facts, editor: Editor, options: Options, switch: Switch | None) -> None:
         self.facts = facts
         self.file: SourceFile = facts.file
         self.editor = editor
         self.options = options
+        self.switch = switch
         self.name = free_name(self.file, _NAMES)
-        self.dtype_name = ""
         self._made: dict[ast.AST, set[ast.stmt]] = {}
         self._texts: dict[tuple[ast.AST, str], str] = {}
         self._threaded: dict[Function, str] = {}
         self._sites: dict[ast.AST, ast.stmt] = {}
-        self.always_on: dict[ast.AST, bool] = {}
 
     def text_for(self, optimizers: list[ast.expr], at: ast.stmt) -> str:
         """The scaler as it is written at a statement that uses these optimizers; raises `RefusalError`."""
@@ -151,7 +153,7 @@ class Scalers:
     def _is_other(self, use: ast.expr, function: Function) -> bool:
         """Whether a use of the function's name surely means something else, such as `model.train`."""
         if isinstance(use, ast.Attribute):
-            return not isinstance(self.file.parent(function), ast.ClassDef) or path_of(use.value) != "self"
+            return not isinstance(self.file.parent(function), ast.ClassDef) or self.facts.is_module(use.value)
         if isinstance(self.file.parent(function), ast.ClassDef):
             return True
         return all(binding.node is not function for binding in self.file.names.lookup(use))  # type: ignore[arg-type]
@@ -200,7 +202,6 @@ class Scalers:
         for owner, makers in self._made.items():
             text = self._texts[owner, ""]
             place = self._anchor(owner, makers)
-            self.always_on[owner] = False
             self.editor.insert_after(place, f"{text} = {self._constructor(place, makers)}")
 
     def _anchor(self, owner: ast.AST, makers: set[ast.stmt]) -> ast.stmt:
@@ -252,9 +253,9 @@ class Scalers:
             raise RefusalError(place, "the device on which this trains can't be told; pass --device cuda")
         conditions = [found.on_cuda] if found.on_cuda else []
         if self.options.dtype == "auto":
-            conditions.append("amp_dtype() == torch.float16")
-        if self.options.flag:
-            conditions.insert(0, self.options.flag)
+            conditions.append(f"{DTYPE_FUNCTION}() == torch.float16")
+        if self.switch is not None:
+            conditions.insert(0, self.switch.text(place))
         enabled = " and ".join(conditions)
         floor = self.file.settings.target_torch
         if floor is None or floor >= _DEVICE_SCALER_SINCE:

@@ -33,6 +33,12 @@ _FRAMEWORKS = {
     "horovod": "Horovod, whose optimizer must be synchronized by hand under a scaler",
     "opacus": "Opacus, which changes gradients in backward hooks",
     "torchdiffeq": "an adaptive ODE solver, whose error control does not hold in half precision",
+    "torch_geometric": "a graph library whose kernels do not all take half precision",
+    "torch_scatter": "a graph library whose kernels do not all take half precision",
+    "torch_sparse": "a graph library whose kernels do not all take half precision",
+    "dgl": "a graph library whose kernels do not all take half precision",
+    "MinkowskiEngine": "a sparse library whose kernels do not all take half precision",
+    "spconv": "a sparse library whose kernels do not all take half precision",
     "mpi4py": "MPI: gradients travel between processes while they are scaled",
 }
 _NAMES = {
@@ -102,7 +108,28 @@ def screen(facts: Facts) -> None:
             if isinstance(call, ast.Call) and call.func is use and not file.resolve(use):
                 raise RefusalError(use, reason)
     _classes(file)
+    _moved_gradients(file)
     _by_hand(facts)
+
+
+def _moved_gradients(file: SourceFile) -> None:
+    """Gradients that come from another model would be unscaled at the wrong place, or not at all."""
+    reason = "gradients are moved from one model to another, so that there is no single point for `unscale_`"
+    for use in file.names.attributes.get("_grad", ()):
+        raise RefusalError(use, reason)
+    for use in file.names.attributes.get("grad", ()):
+        parent = file.parent(use)
+        if isinstance(use.ctx, ast.Store) and isinstance(parent, (ast.Assign, ast.AugAssign)):
+            sources = [n for n in ast.walk(parent.value) if isinstance(n, ast.Attribute) and n.attr == "grad"]
+            is_none = isinstance(parent.value, ast.Constant) and parent.value.value is None
+            if not is_none and any(ast.dump(n.value) != ast.dump(use.value) for n in sources):
+                raise RefusalError(use, reason)
+            if not is_none and not sources and isinstance(parent, ast.Assign):
+                raise RefusalError(use, "gradients are set by hand, so that they may never have been scaled")
+        while isinstance(parent, ast.Attribute):
+            if parent.attr in ("copy_", "set_"):
+                raise RefusalError(use, reason)
+            parent = file.parent(parent)
 
 
 def _imports(file: SourceFile) -> None:

@@ -40,7 +40,9 @@ class Outcome(NamedTuple):
     digest: str
 
 
-def run_script(path: Path, way: str, arguments: tuple[str, ...] = (), dtype: str = "float16", work: str = "") -> Outcome:
+def run_script(
+    path: Path, way: str, arguments: tuple[str, ...] = (), dtype: str = "float16", work: str = ""
+) -> Outcome:
     """Run a script in one of the ways `plain`, `exact` and `amp`; `dtype` replaces the one it asks for.
 
     The process is forked, so that torch is imported once; `work` is its directory, a new one by default.

@@ -30,6 +30,8 @@ _LOW = (torch.float16, torch.bfloat16)
 
 
 def _is_gpu(value: object) -> bool:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return True
     if isinstance(value, torch.device):
         return value.type == "cuda"
     return isinstance(value, str) and value.startswith("cuda")
@@ -49,8 +51,8 @@ class _Devices(TorchFunctionMode):
                 return args[0]
             if _is_gpu(kwargs.get("device")):
                 kwargs["device"] = "cpu"
-            if func in (torch.Tensor.to, torch.Tensor.type) and any(_is_gpu(a) for a in args[1:]):
-                args = (args[0], *("cpu" if _is_gpu(a) else a for a in args[1:]))
+            if func is torch.Tensor.to and any(_is_gpu(a) for a in args[1:2]):
+                args = (args[0], "cpu", *args[2:])
         result = func(*args, **kwargs)
         if func in _PRODUCTS and isinstance(result, torch.Tensor) and result.requires_grad:
             if result.dtype in _LOW:
@@ -86,17 +88,29 @@ class Recorder:
         self._patch_backward()
         self._patch_optimizers()
         if self.stands_in:
-            self._patch(torch.cuda, "is_available", lambda: True)
+            self._patch(torch.cuda, "is_available", lambda *_, **__: True)
+            if hasattr(torch, "accelerator"):
+                self._patch(torch.accelerator, "is_available", lambda *_, **__: True)
+                self._patch(torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda"))
+                self._patch(torch.accelerator, "device_count", lambda: 1)
+                self._patch(torch.accelerator, "current_device_index", lambda: 0)
             self._patch(torch.cuda, "is_bf16_supported", lambda *_: True)
             self._patch(torch.cuda, "max_memory_allocated", lambda *_: 0)
-            for name in ("reset_peak_memory_stats", "synchronize", "empty_cache", "manual_seed_all", "manual_seed", "set_device"):
+            for name in (
+                "reset_peak_memory_stats",
+                "synchronize",
+                "empty_cache",
+                "manual_seed_all",
+                "manual_seed",
+                "set_device",
+            ):
                 self._patch(torch.cuda, name, lambda *_: None)
             self._patch(sys.modules["torch.nn.parallel.data_parallel"], "_get_available_device_type", lambda: None)
             self._patch(torch.nn.Module, "cuda", lambda module, *_: module)
             original = torch.nn.Module.to
 
             def to(module: Any, *args: Any, **kwargs: Any) -> Any:
-                args = tuple("cpu" if _is_gpu(a) else a for a in args)
+                args = tuple("cpu" if _is_gpu(a) else a for a in args[:1]) + args[1:]
                 kwargs = {k: "cpu" if _is_gpu(v) else v for k, v in kwargs.items()}
                 return original(module, *args, **kwargs)
 

@@ -1,0 +1,112 @@
+"""A switch for mixed precision, wired to the script's own options: argparse, click, a dataclass, or a constant."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from amplint.migrate import device as devices
+from amplint.migrate.editor import Editor
+from amplint.migrate.model import RefusalError
+from amplint.migrate.tree import position
+from amplint.values import path_of
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_HELP = "train with automatic mixed precision"
+
+
+class Switch:
+    """The switch of one migration; `text` says how it is written at a statement, and adds it where it is new."""
+
+    def __init__(self, file: SourceFile, editor: Editor, name: str) -> None:
+        self.file = file
+        self.editor = editor
+        self.name = name
+        self._added = ""
+
+    def text(self, at: ast.stmt) -> str:
+        """The switch as an expression at a statement; raises `RefusalError` where it can't be seen."""
+        if devices.lookup(self.file, self.name, at):
+            return self.name
+        if not self._added:
+            self._added = self._argparse() or self._click(at) or self._dataclass(at) or self._constant()
+        root = self._added.split(".", 1)[0]
+        bindings = devices.lookup(self.file, root, at)
+        if root != self.name and not bindings:
+            raise RefusalError(at, f"`{self._added}` can't be seen here")
+        here = self.file.values.enclosing_function(at)
+        for binding in bindings:
+            same = self.file.values.enclosing_function(binding.node) is here
+            if same and binding.kind != "param" and position(binding.node) > position(at):
+                raise RefusalError(at, f"`{self._added}` has no value here yet")
+        return self._added
+
+    def _argparse(self) -> str:
+        """Add an argument to the parser whose result is assigned to a name."""
+        for use in self.file.names.attributes.get("parse_args", ()):
+            call = self.file.parent(use)
+            statement = self.file.parent(call) if isinstance(call, ast.Call) and call.func is use else None
+            parser = path_of(use.value)
+            if not isinstance(statement, ast.Assign) or not parser or not isinstance(statement.targets[0], ast.Name):
+                continue
+            added = [
+                self.file.statement(other)
+                for other in self.file.names.attributes.get("add_argument", ())
+                if path_of(other.value) == parser and position(other) < position(use)
+            ]
+            own = [s for s in added if self.file.values.enclosing_function(s) is self._function(statement)]
+            if not own:
+                continue
+            option = self.name.replace("_", "-")
+            code = f'{parser}.add_argument("--{option}", action="store_true", help="{_HELP}")'
+            self.editor.insert_after(max(own, key=position), code)
+            return f"{statement.targets[0].id}.{self.name}"
+        return ""
+
+    def _function(self, statement: ast.stmt) -> ast.AST | None:
+        return self.file.values.enclosing_function(statement)
+
+    def _click(self, at: ast.stmt) -> str:
+        """Add an option to the click command that holds the statement."""
+        function = self.file.values.enclosing_function(at)
+        if function is None:
+            return ""
+        decorators = [d for d in function.decorator_list if isinstance(d, ast.Call)]
+        options = [d for d in decorators if self.file.resolve(d.func) == ("click.option",)]
+        if not options or not function.args.args:
+            return ""
+        last = options[-1]
+        line = self.file.line_span(last.end_lineno or last.lineno)
+        indent = " " * (last.col_offset - 1)
+        spelling = self.file.segment(last.func)
+        option = self.name.replace("_", "-")
+        code = f'{indent}@{spelling}("--{option}", is_flag=True, help="{_HELP}.")\n'
+        self.editor.insert(line.end, code)
+        self.editor.insert(self.file.span(function.args.args[-1]).end, f", {self.name}")
+        return self.name
+
+    def _dataclass(self, at: ast.stmt) -> str:
+        """Add a field to the dataclass of an object that is in view at the statement."""
+        for node in self.file.names.scopes:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            decorators = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
+            if not any(self.file.resolve(d) == ("dataclasses.dataclass",) for d in decorators):
+                continue
+            fields = [s for s in node.body if isinstance(s, ast.AnnAssign)]
+            for name, uses in self.file.names.loads.items():
+                made = [v for use in uses for v in self.file.values.constructed(use)]
+                if fields and node in made and devices.lookup(self.file, name, at):
+                    self.editor.insert_after(fields[-1], f"{self.name}: bool = True")
+                    return f"{name}.{self.name}"
+        return ""
+
+    def _constant(self) -> str:
+        """Add a constant after the imports."""
+        last = [s for s in self.file.tree.body if isinstance(s, (ast.Import, ast.ImportFrom))]
+        if not last:
+            raise RefusalError(self.file.tree, "there are no imports after which a switch could be defined")
+        self.editor.insert_after(last[-1], f"\n{self.name} = True")
+        return self.name

@@ -1,0 +1,293 @@
+"""What is refused, with the reason and the line; the text is then as it was."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from amplint.migrate import migrate_source
+
+HEAD = """\
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+CASES = {
+    "closure": (
+        """
+        def closure():
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            return loss
+
+        for x, y in batches:
+            optimizer.step(closure)
+        """,
+        16,
+        "a closure",
+    ),
+    "lbfgs": (
+        """
+        second = torch.optim.LBFGS(model.parameters())
+        for x, y in batches:
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            second.step()
+        """,
+        9,
+        "LBFGS",
+    ),
+    "parameters by hand": (
+        """
+        for x, y in batches:
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p -= 0.1 * p.grad
+        """,
+        11,
+        "not in view",
+    ),
+    "probabilities": (
+        """
+        net = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid())
+        criterion = nn.BCELoss()
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = criterion(net(model(x)), y)
+            loss.backward()
+            optimizer.step()
+        """,
+        13,
+        "BCELoss",
+    ),
+    "logarithm": (
+        """
+        for x, y in batches:
+            p = torch.sigmoid(model(x))
+            loss = -(y * torch.log(p + 1e-12) + (1 - y) * torch.log(1 - p)).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+        11,
+        "logarithm",
+    ),
+    "double precision": (
+        """
+        model.double()
+        for x, y in batches:
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+        """,
+        9,
+        "double precision",
+    ),
+    "create_graph": (
+        """
+        for x, y in batches:
+            loss = F.mse_loss(model(x), y)
+            loss.backward(create_graph=True)
+            optimizer.step()
+        """,
+        11,
+        "can't be scaled right",
+    ),
+    "hook": (
+        """
+        model.weight.register_hook(lambda g: g.clamp(-1, 1))
+        for x, y in batches:
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+        """,
+        9,
+        "a hook sees gradients",
+    ),
+    "gradients between backwards": (
+        """
+        for x, y in batches:
+            optimizer.zero_grad()
+            first = F.mse_loss(model(x), y)
+            first.backward()
+            print(model.weight.grad.norm())
+            second = F.l1_loss(model(x), y)
+            second.backward()
+            optimizer.step()
+        """,
+        13,
+        "still be scaled",
+    ),
+    "backward under a condition": (
+        """
+        for x, y in batches:
+            loss = F.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            if loss > 0.1:
+                loss.backward()
+            optimizer.step()
+        """,
+        14,
+        "no backward() comes before this step",
+    ),
+    "already under autocast": (
+        """
+        for x, y in batches:
+            with torch.autocast("cuda"):
+                loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+        """,
+        10,
+        "already runs under automatic mixed precision",
+    ),
+    "graph in a container": (
+        """
+        saved = []
+
+        def act(x):
+            saved.append(model(x).log_softmax(1)[0])
+
+        def learn(rewards):
+            loss = torch.stack(saved).sum() * rewards
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+        17,
+        "container `saved`",
+    ),
+    "optimizer in a loop": (
+        """
+        for fold in range(3):
+            net = nn.Linear(4, 2).to(device)
+            opt = torch.optim.SGD(net.parameters(), lr=0.1)
+            for x, y in batches:
+                opt.zero_grad()
+                loss = F.mse_loss(net(x), y)
+                loss.backward()
+                opt.step()
+        """,
+        11,
+        "made inside a loop",
+    ),
+    "custom function": (
+        """
+        class Twice(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * 2
+
+        for x, y in batches:
+            loss = F.mse_loss(Twice.apply(model(x)), y)
+            loss.backward()
+            optimizer.step()
+        """,
+        9,
+        "custom autograd function",
+    ),
+    "tiny constant": (
+        """
+        for x, y in batches:
+            out = model(x)
+            loss = (out / (out.norm(dim=1, keepdim=True) + 1e-12) - y).abs().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+        11,
+        "rounds to zero",
+    ),
+    "shared line": (
+        """
+        for x, y in batches:
+            optimizer.zero_grad(); loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+        """,
+        10,
+        "a line of its own",
+    ),
+    "unknown caller": (
+        """
+        def step(net, opt, x, y):
+            loss = F.mse_loss(net(x), y)
+            loss.backward()
+            opt.step()
+        """,
+        12,
+        "does not call",
+    ),
+    "accelerate": (
+        """
+        from accelerate import Accelerator
+        for x, y in batches:
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+        """,
+        9,
+        "Accelerate",
+    ),
+    "inner loop": (
+        """
+        for x, y in batches:
+            loss = F.mse_loss(model(x), y)
+            grads = torch.autograd.grad(loss, model.parameters(), create_graph=True)
+            outer = sum(g.pow(2).sum() for g in grads)
+            optimizer.zero_grad()
+            outer.backward()
+            optimizer.step()
+        """,
+        11,
+        "autograd.grad",
+    ),
+    "leaves between steps": (
+        """
+        other = torch.optim.SGD(model.parameters(), lr=0.2)
+        for x, y in batches:
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+            if loss < 0.1:
+                continue
+            other.step()
+        """,
+        15,
+        "before the scaler is updated",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_is_refused(name: str) -> None:
+    body, line, reason = CASES[name]
+    text = HEAD + textwrap.dedent(body)
+    result = migrate_source(text, "train.py")
+    assert result.text == text
+    assert result.edits == ()
+    assert {loop.status for loop in result.loops} == {"refused"}
+    assert result.loops[0].reason.startswith(f"line {line}: "), result.loops[0].reason
+    assert reason in result.loops[0].reason
+
+
+def test_what_does_not_parse_is_refused() -> None:
+    result = migrate_source("def f(:\n", "broken.py")
+    assert [(loop.line, loop.status) for loop in result.loops] == [(1, "refused")]
+
+
+def test_a_file_without_loops_has_no_report() -> None:
+    assert migrate_source("import torch\n", "empty.py") == ("import torch\n", [], ())
