@@ -170,16 +170,18 @@ class Guards:
     def silence(self, ref: Ref) -> str:
         """Why a reference to an old name must be left alone, "" if it need not be.
 
-        `shim`: the name stands for the old or the new API. `version`: it runs on an old torch only. `arm`: the other
-        arm of a condition, on the version or on something that can't be read, uses the new API. `handler`: it runs
-        after something failed that can't be seen. `default`: the name that it binds is bound again to the new API
-        under a condition.
+        `shim`: the name stands for the old or the new API, or comes from a fallback import. `version`: it runs on an
+        old torch only. `arm`: the other arm of a condition, on the version or on something that can't be read, uses
+        the new API. `handler`: it runs after something failed that can't be seen. `default`: the name that it binds is
+        bound again to the new API under a condition.
         """
         old = [name for name in ref.candidates if is_old(name)]
         if not old:
             return ""
         kinds = {kind_of(name) for name in old}
         if any(kind_of(name) in kinds for name in ref.candidates if is_new(name)):
+            return "shim"
+        if self._comes_from_a_fallback(ref):
             return "shim"
         if not self.versions(ref.node).true & FUTURE:
             return "version"
@@ -194,6 +196,19 @@ class Guards:
         if self._is_beside_the_new_one(ref):
             return "arm"
         return "default" if self._is_default(ref) else ""
+
+    def _comes_from_a_fallback(self, ref: Ref) -> bool:
+        """Whether fallback imports bind the name of a reference, and elsewhere something that can't be read."""
+        root = ref.chain[0] if ref.chain else None
+        if not isinstance(root, ast.Name):
+            return False
+        bindings = self._file.names.lookup(root)
+        old = [binding.alias for binding in bindings if binding.kind == "import" and is_old(binding.target)]
+        return 0 < len(old) < len(bindings) and all(self.silences(self._imports[alias]) for alias in old if alias)
+
+    @cached_property
+    def _imports(self) -> dict[ast.alias, Ref]:
+        return {ref.node: ref for ref in self._file.refs if isinstance(ref.node, ast.alias)}
 
     def _is_beside_the_new_one(self, ref: Ref) -> bool:
         """Whether a type stands next to its replacement, as in `Old | New` or `isinstance(x, (Old, New))`."""

@@ -103,8 +103,9 @@ def apis(candidates: tuple[str, ...]) -> tuple[Api, ...]:
 def is_unentered_autocast(file: SourceFile, ref: Ref) -> bool:
     """Whether a reference to an autocast class stands without a call where a context manager or decorator is needed.
 
-    That is `with autocast:`, `stack.enter_context(autocast)` and a bare `@autocast`. AMP008 reports these places and
-    makes them calls; until then no other rule can say what the call should be.
+    That is `with autocast:`, `stack.enter_context(autocast)` and a bare `@autocast`, the first two also as an arm of a
+    conditional expression. AMP008 reports these places and makes them calls; until then no other rule can say what the
+    call should be.
     """
     if ref.context == "import" or not isinstance(ref.node, ast.expr):
         return False
@@ -113,14 +114,17 @@ def is_unentered_autocast(file: SourceFile, ref: Ref) -> bool:
         return False
     if ref.context == "decorator":
         return not isinstance(ref.statement, ast.ClassDef)
-    parent = file.parent(ref.node)
+    node: ast.AST = ref.node
+    parent = file.parent(node)
+    while isinstance(parent, ast.IfExp) and node is not parent.test:
+        node, parent = parent, file.parent(parent)
     if isinstance(parent, ast.withitem):
-        return parent.context_expr is ref.node
+        return parent.context_expr is node
     return (
         isinstance(parent, ast.Call)
         and isinstance(parent.func, ast.Attribute)
         and parent.func.attr in ("enter_context", "enter_async_context")
-        and parent.args[:1] == [ref.node]
+        and parent.args[:1] == [node]
     )
 
 

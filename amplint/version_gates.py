@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from amplint.guard_steps import Guard, last_name
 from amplint.guards import is_new, is_old
 from amplint.releases import ALL, FUTURE, at_least, module_since
-from amplint.torch_api import Version
+from amplint.torch_api import APIS, OLDEST, Version
 
 if TYPE_CHECKING:
     from amplint.source import Ref, SourceFile
@@ -87,6 +87,9 @@ def _old_one_is_newer(file: SourceFile, ref: Ref, guard: Guard, there: int) -> b
 
 def needed_name(file: SourceFile, ref: Ref) -> tuple[str, Version | None]:
     """The name that must exist where a reference stands, and the first torch that has it, None if none must."""
+    old = APIS.get(ref.candidates[0]) if len(ref.candidates) == 1 else None
+    if old is not None and old.deprecated_since and old.since >= OLDEST:
+        return old.name, old.since  # `torch.cpu.amp` is younger than `torch.cuda.amp`
     if ref.context == "import" or ref.call is not None:
         needed = file.guards.needs(ref)
         if needed is not None and (ref.context == "import" or len(ref.chain) > 1 or _takes_device(ref)):

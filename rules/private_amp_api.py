@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.guard_steps import Attempt
 from amplint.model import Finding, Level
 from amplint.private_api import SCALER_MEMBERS, TELLTALE, what_became
 from amplint.rule import AMP_TRIGGERS, rule
@@ -21,7 +22,8 @@ def private_amp_api(file: SourceFile) -> Iterator[Finding]:
     `_refresh_per_optimizer_state` and `_MultiDeviceReplicator` left `torch.cuda.amp.grad_scaler` in torch 2.3, so the
     import raises there; `_cast` of `torch.cuda.amp.autocast_mode` warns since 2.4; the module `torch.autocast_mode`
     was there in 1.10 and 1.11 only. Private members of a scaler (`_scale`, `_per_optimizer_states`) have public
-    counterparts for most purposes. A subclass of GradScaler that uses the members it inherits isn't reported.
+    counterparts for most purposes. A subclass of GradScaler that uses the members it inherits isn't reported, nor is a
+    fallback in an `except ImportError:`.
 
     ```python bad
     from torch.cuda.amp.grad_scaler import _refresh_per_optimizer_state
@@ -53,7 +55,7 @@ def private_amp_api(file: SourceFile) -> Iterator[Finding]:
     """
     for ref in file.refs:
         found = _internal(ref)
-        if found is not None:
+        if found is not None and not _is_fallback(file, found[0]):
             node, name, fate = found
             reason = fate or "an internal, which may move or disappear in any version"
             yield Finding("AMP007", file.span(node), f"`{name}` is {reason}")
@@ -77,6 +79,11 @@ def _internal(ref: Ref) -> tuple[ast.alias | ast.expr, str, str] | None:
             if fate is not None:
                 return None if what_became(name.rpartition(".")[0]) is not None else (link, name, fate)
     return None
+
+
+def _is_fallback(file: SourceFile, node: ast.AST) -> bool:
+    """Whether a node runs where another name, reported or public, was found missing."""
+    return any(isinstance(step, Attempt) and step.handler is not None for step in file.guards.steps(node))
 
 
 def _is_called_scaler(node: ast.expr) -> bool:

@@ -45,6 +45,18 @@ def is_handed_on(file: SourceFile, value: ast.expr) -> bool:
     return isinstance(parent, (ast.Return, ast.Yield, ast.List, ast.Tuple, ast.Set))
 
 
+def is_asked_for(file: SourceFile, value: ast.expr) -> bool:
+    """Whether a value is only asked whether it is there: `if GradScaler is not None:`, `assert autocast`."""
+    child: ast.AST = value
+    parent = file.parent(child)
+    if isinstance(parent, ast.Compare):
+        sides = [parent.left, *parent.comparators]
+        return all(side is value or (isinstance(side, ast.Constant) and side.value is None) for side in sides)
+    while isinstance(parent, ast.BoolOp) or (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)):
+        child, parent = parent, file.parent(parent)
+    return isinstance(parent, (ast.If, ast.IfExp, ast.While, ast.Assert)) and child is parent.test
+
+
 def follow(file: SourceFile, value: ast.expr) -> Flow:
     """Follow a value from the expression that stands for it to all its calls."""
     child: ast.expr = value

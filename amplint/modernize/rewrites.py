@@ -9,7 +9,7 @@ from amplint.call_edits import Arguments
 from amplint.call_faults import is_wrong_call
 from amplint.model import Edit, Span
 from amplint.modernize.exports import TYPE_FORMS, last_name
-from amplint.modernize.flow import Flow, follow, is_handed_on
+from amplint.modernize.flow import Flow, follow, is_asked_for, is_handed_on
 from amplint.modernize.moves import Move
 from amplint.modernize.partials import partial_function
 from amplint.modernize.refusal import RefusalError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _CLASS_TESTS = ("isinstance", "issubclass", "assertIsInstance", "assertNotIsInstance")
 _STARRED = "a `*` argument may hold positional arguments, whose order is another in the replacement"
 _CALLERS = "code in other places may call it with arguments by position, whose meaning changes"
+_COMPARED = "objects of the old class may be made elsewhere, which are not of exactly this class then"
 _HANDED_ON = "it is handed on to code that can't be seen, which may call it with arguments by position"
 
 
@@ -167,9 +168,11 @@ def _decoration(move: Move) -> str:
 
 
 def _reference(file: SourceFile, use: Use, rename: Edit) -> Rewrite:
-    if _is_type_test(file, use.node):
+    if _is_type_test(file, use.node) or is_asked_for(file, use.node):
         return Rewrite((rename,))
     parent = file.parent(use.node)
+    if isinstance(parent, ast.Compare):
+        return Rewrite((rename,), _COMPARED)
     if isinstance(parent, ast.Call) and parent.args[:1] == [use.node] and _is_partial(file, parent.func):
         return _partial_call(file, use, rename, parent)
     assert use.move is not None
@@ -261,7 +264,7 @@ def _is_partial(file: SourceFile, function: ast.expr) -> bool:
 
 
 def _is_type_test(file: SourceFile, node: ast.expr) -> bool:
-    """Whether a class stands where only its identity counts: `isinstance(x, C)`, `Optional[C]`, `C | None`."""
+    """Whether a class stands where only its identity counts: `isinstance(x, C)`, `case C():`, `C | None`."""
     child: ast.AST = node
     parent = file.parent(child)
     while isinstance(parent, (ast.Tuple, ast.List, ast.BinOp)):
@@ -272,6 +275,8 @@ def _is_type_test(file: SourceFile, node: ast.expr) -> bool:
         return child is parent.slice and last_name(parent.value) in TYPE_FORMS
     if isinstance(parent, ast.keyword):
         return parent.arg == "bound"
+    if isinstance(parent, ast.MatchClass):
+        return child is parent.cls
     if isinstance(parent, ast.Call):
         name = last_name(parent.func)
         return (name in _CLASS_TESTS and child in parent.args[1:2]) or (name == "cast" and child in parent.args[:1])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.call_faults import is_wrong_call
+from amplint.modernize.flow import is_asked_for
 from amplint.modernize.moves import Family, Move
 from amplint.names import UNKNOWN
 from amplint.signatures import is_unentered_autocast
@@ -139,8 +140,8 @@ class Inventory:
             return COVERED if reason == "handler" and self._goes_with_an_import(ref) else SILENT
         if is_unentered_autocast(self.file, ref) or (ref.call is not None and is_wrong_call(self.file, ref)):
             return COVERED if self._goes_with_an_import(ref) else SILENT
-        if ref.context == "annotation" and self._is_deprecated(ref.names[0]):
-            return COVERED
+        if ref.context == "annotation" or is_asked_for(self.file, ref.chain[link]):
+            return COVERED if self._goes_with_an_import(ref) else REPORTED
         return REPORTED
 
     def _is_deprecated(self, names: tuple[str, ...]) -> bool:

@@ -52,6 +52,11 @@ RAISES = [
         TypeError,
     ),
     (
+        "with torch.autocast if not x.is_cuda else contextlib.nullcontext():\n    x @ x",
+        'with torch.autocast("cpu") if not x.is_cuda else contextlib.nullcontext():\n    x @ x',
+        TypeError,
+    ),
+    (
         "with contextlib.ExitStack() as stack:\n    stack.enter_context(torch.autocast)",
         'with contextlib.ExitStack() as stack:\n    stack.enter_context(torch.autocast("cpu"))',
         TypeError,

@@ -80,6 +80,14 @@ def test_an_annotation_through_a_reported_import_is_none_of_its_own() -> None:
     assert found(text) == [(1, 28), (2, 24)]
 
 
+def test_a_question_whether_a_name_is_there_is_none_of_its_own() -> None:
+    text = (
+        "try:\n    from torch.cuda.amp import GradScaler\nexcept ImportError:\n    GradScaler = None\n"
+        "assert GradScaler\nif GradScaler is not None and not None:\n    s = GradScaler()\n"
+    )
+    assert found(text) == [(2, 32), (7, 9)]
+
+
 def test_a_call_through_a_variable_is_none_of_its_own() -> None:
     text = "import torch\nctx = torch.cuda.amp.autocast\nwith ctx():\n    pass\n"
     assert found(text) == [(2, 7)]
@@ -102,6 +110,9 @@ def test_a_call_that_another_rule_reports_is_left_to_it() -> None:
         "else:\n    s = torch.cuda.amp.GradScaler()\n",
         "import torch\nfrom packaging.version import parse\nNEW = parse(torch.__version__) >= parse('2.4')\n"
         "s = torch.amp.GradScaler('cuda') if NEW else torch.cuda.amp.GradScaler()\n",
+        "from functools import partial\ntry:\n    from torch.amp import custom_fwd as new\n"
+        "    custom_fwd = partial(new, device_type='cuda')\nexcept ImportError:\n"
+        "    from torch.cuda.amp import custom_fwd\n@custom_fwd\ndef f(ctx):\n    pass\n",
     ],
 )
 def test_fallbacks_are_left_alone(text: str) -> None:

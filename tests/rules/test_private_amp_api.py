@@ -28,10 +28,13 @@ def places(text: str) -> list[tuple[int, int]]:
         ("import torch\ntorch.cuda.amp.GradScaler._unscale_grads_ = mine\n", [(2, 1)]),
         ("from torch.autocast_mode import autocast\n", [(1, 33)]),
         ("import torch\ntorch.amp.autocast_mode.autocast_decorator(a, f)\ntorch.amp.__name__\n", []),
+        ("try:\n    from torch.amp.grad_scaler import OptState\nexcept ImportError:\n"
+         "    from torch.cuda.amp.grad_scaler import OptState\n", []),
+        ("try:\n    from torch.cuda.amp.grad_scaler import OptState\nexcept ImportError:\n    pass\n", [(2, 44)]),
         ("from torch.cuda.amp.common import amp_definitely_not_available\n", []),
         ("from paddle.amp.grad_scaler import _refresh_per_optimizer_state\nGradScaler = 1\n", []),
     ],
-)
+)  # fmt: skip
 def test_names(text: str, expected: list[tuple[int, int]]) -> None:
     assert places(text) == expected
 
