@@ -71,6 +71,8 @@ def follow(file: SourceFile, value: ast.expr) -> Flow:
         return _stored(file, parent.targets[0], parent, alone)
     if isinstance(parent, ast.AnnAssign) and parent.value is child:
         return _stored(file, parent.target, parent, alone)
+    if isinstance(parent, ast.keyword) and parent.arg == "default_factory":
+        return Flow((), (), True, False)  # dataclasses call it without arguments
     if isinstance(parent, ast.arguments):
         return _parameter(file, parent, child)
     return UNSEEN
