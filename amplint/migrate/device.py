@@ -61,9 +61,13 @@ def _named(file: SourceFile, owner: ast.AST, at: ast.stmt) -> ast.expr | None:
             target = node.args[0]
             if path_of(target) and _DEVICE.search(path_of(target)):
                 used.append(target)
-        elif isinstance(node, ast.keyword) and node.arg == "device" and path_of(node.value):
-            if _DEVICE.search(path_of(node.value)):
-                used.append(node.value)
+        elif (
+            isinstance(node, ast.keyword)
+            and node.arg == "device"
+            and path_of(node.value)
+            and _DEVICE.search(path_of(node.value))
+        ):
+            used.append(node.value)
     for expression in used:
         if _visible(file, expression, at):
             return expression
@@ -119,10 +123,14 @@ def _visible(file: SourceFile, expression: ast.expr, at: ast.stmt) -> bool:
             return False
         made = file.values.assigned(here, expression.attr)
         return bool(made) or expression.value is not root
-    if isinstance(root, ast.Name) and isinstance(expression, ast.Attribute) and expression.attr == "device":
-        # A tensor's `x.device`; only settings (`args.device`) are taken.
-        if not re.search(r"arg|opt|cfg|conf|param|setting|flag|hp", root.id, re.I):
-            return False
+    # A tensor's `x.device`; only settings (`args.device`) are taken.
+    if (
+        isinstance(root, ast.Name)
+        and isinstance(expression, ast.Attribute)
+        and expression.attr == "device"
+        and not re.search(r"arg|opt|cfg|conf|param|setting|flag|hp", root.id, re.I)
+    ):
+        return False
     there_bindings = file.names.lookup(root)
     here_bindings = _lookup(file, root.id, at)
     if not here_bindings or {b.node for b in here_bindings} != {b.node for b in there_bindings}:
@@ -154,6 +162,8 @@ def lookup(file: SourceFile, name: str, at: ast.stmt) -> tuple:  # type: ignore[
 def _of_name(file: SourceFile, expression: ast.expr) -> Device:
     text = file.segment(expression)
     values = file.values.of(expression)
+    if any(isinstance(v, ast.Call) and _may_be_none(file, v) for v in values):
+        text = f'torch.device({text} or "cpu")'
     is_object = bool(values) and all(isinstance(v, ast.Call) and set(file.resolve(v.func)) & _OBJECTS for v in values)
     if is_object or only(Classifier(file).of(expression), DEVICE):
         return Device(f"{text}.type", f'{text}.type == "cuda"')
@@ -162,6 +172,20 @@ def _of_name(file: SourceFile, expression: ast.expr) -> Device:
             return Device(text, "")
         return Device(text, f'{text} == "cuda"')
     return Device(f"torch.device({text}).type", f'torch.device({text}).type == "cuda"')
+
+
+def _may_be_none(file: SourceFile, call: ast.Call) -> bool:
+    """Whether a call asks for the accelerator without having made sure that there is one."""
+    if "torch.accelerator.current_accelerator" not in file.resolve(call.func):
+        return False
+    child, current = call, file.parent(call)
+    while current is not None:
+        if isinstance(current, (ast.If, ast.IfExp)) and child is not current.test:
+            tests = [current.test, *(v for v in file.values.of(current.test) if isinstance(v, ast.expr))]
+            if any("is_available" in file.segment(test) for test in tests):
+                return False
+        child, current = current, file.parent(current)  # type: ignore[assignment]
+    return True
 
 
 def _always_cuda(file: SourceFile) -> bool:

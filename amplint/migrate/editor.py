@@ -124,9 +124,13 @@ def _string_rows(file: SourceFile, first: ast.stmt, last: ast.stmt) -> set[int]:
     """The rows that start inside a string, between two statements."""
     rows: set[int] = set()
     for node in ast.walk(file.tree):
-        if isinstance(node, (ast.Constant, ast.JoinedStr)) and first.lineno <= node.lineno <= (last.end_lineno or 0):
-            if node.end_lineno and node.end_lineno > node.lineno:
-                text = file.segment(node)
-                if '"""' in text or "'''" in text or "\\\n" in text or "\\\r" in text:
-                    rows.update(range(node.lineno + 1, node.end_lineno + 1))
+        if (
+            isinstance(node, (ast.Constant, ast.JoinedStr))
+            and first.lineno <= node.lineno <= (last.end_lineno or 0)
+            and node.end_lineno
+            and node.end_lineno > node.lineno
+        ):
+            text = file.segment(node)
+            if '"""' in text or "'''" in text or "\\\n" in text or "\\\r" in text:
+                rows.update(range(node.lineno + 1, node.end_lineno + 1))
     return rows

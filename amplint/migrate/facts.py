@@ -67,9 +67,10 @@ class Facts:
                 names = self.file.resolve(base)
                 if any(name.startswith("torch.nn.") for name in names):
                     return True
-                if not any(isinstance(value, ast.ClassDef) for value in self.file.values.of(base)):
-                    if _MODULE_BASES.search(path_of(base)):
-                        return True
+                if not any(
+                    isinstance(value, ast.ClassDef) for value in self.file.values.of(base)
+                ) and _MODULE_BASES.search(path_of(base)):
+                    return True
         return False
 
     @cached_property
@@ -108,20 +109,31 @@ class Facts:
     def module_of(self, call: ast.Call) -> ast.expr | None:
         """The module that a call runs, by itself or by one of its methods; None where it runs none."""
         func = call.func
-        if isinstance(func, ast.Name) and func.id[:1].isupper():
-            if not any(binding.kind in ("assign", "param", "other") for binding in self.file.names.lookup(func)):
-                return None  # a class
-        if isinstance(func, ast.Attribute) and not is_self(func):
-            if self.is_module(func.value) and not _NO_GRAPH_METHODS.fullmatch(func.attr):
-                return func.value
+        if (
+            isinstance(func, ast.Name)
+            and func.id[:1].isupper()
+            and not any(binding.kind in ("assign", "param", "other") for binding in self.file.names.lookup(func))
+        ):
+            return None  # a class
+        if (
+            isinstance(func, ast.Attribute)
+            and not is_self(func)
+            and self.is_module(func.value)
+            and not _NO_GRAPH_METHODS.fullmatch(func.attr)
+        ):
+            return func.value
         if is_self(func):
             owner = self.file.values.enclosing_class(call)
             return func if owner is not None and self.is_module_class(owner) else None
         if isinstance(func, ast.Attribute) and is_self(func.value) and self.file.values.functions(call):
             return None
-        if isinstance(func, ast.Attribute) and _NO_GRAPH_METHODS.fullmatch(func.attr) and func.attr != "type":
-            if not self.is_module(func):
-                return None
+        if (
+            isinstance(func, ast.Attribute)
+            and _NO_GRAPH_METHODS.fullmatch(func.attr)
+            and func.attr != "type"
+            and not self.is_module(func)
+        ):
+            return None
         if self.is_module(func) or is_model_call(self.file, call):
             return func
         return None

@@ -190,7 +190,7 @@ class _Plan:
         device = self._device(run.first, self._module(run))
         enabled = device.on_cuda
         if self.options.dtype != "bfloat16" and (enabled or self.options.flag or self.options.dtype == "auto"):
-            scaler = self.scalers.text_for(self.protocol.optimizers_for(run.first), run.first)
+            scaler = self.scalers.text_for(self.protocol.in_view.at(run.first), run.first)
             enabled = f"{scaler}.is_enabled()"
             if self.options.dtype == "auto":
                 enabled = self._switched(device.on_cuda, run.first)

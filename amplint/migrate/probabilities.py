@@ -29,7 +29,7 @@ _ADVICE = (
 
 
 class Probabilities:
-    """Repairs calls of `BCELoss` and `F.binary_cross_entropy`; raises `RefusalError` where that can't be done exactly."""
+    """Repairs calls of `BCELoss` and `F.binary_cross_entropy`; `RefusalError` where it can't be done exactly."""
 
     def __init__(self, facts: Facts, sinks: Sinks, editor: Editor) -> None:
         self.facts = facts

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
+from amplint.migrate.optimizers import OptimizersInView
 from amplint.migrate.scaler import Scalers
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import (
     FUNCTIONS,
     LOOPS,
-    base_path,
     blocks,
     chain,
     lift,
@@ -42,6 +42,7 @@ class Protocol:
         self.steps_of: dict[Function | ast.Module, list[ast.Call]] = {}
         for call in facts.steps:
             self.steps_of.setdefault(owner_of(self.file, call), []).append(call)
+        self.in_view = OptimizersInView(facts, self.steps_of)
         self._backward_functions = facts.closure_of(facts.owners(list(facts.backwards)))
 
     def write(self) -> None:
@@ -328,7 +329,7 @@ class Protocol:
         return found
 
     def _check_gradient_uses(self) -> None:
-        """Every use of gradients must be one that was unscaled: behind the backward, in a block that leads to a step."""
+        """Every use of gradients must be of unscaled ones: behind the backward, in a block that leads to a step."""
         for owner in (self.file.tree, *self.facts.functions):
             if owner in self.facts.gradient_readers:
                 if isinstance(owner, FUNCTIONS) and not self.file.values.calls(owner):
@@ -371,7 +372,7 @@ class Protocol:
             )
         if not isinstance(statement, ast.Expr) or statement.value is not call:
             raise RefusalError(call, "backward() is part of another expression")
-        scaler = self.scalers.text_for(self.optimizers_for(call), statement)
+        scaler = self.scalers.text_for(self.in_view.at(call), statement)
         receiver = call.func.value  # type: ignore[attr-defined]
         span = self.file.span(receiver)
         bound = next((s for s in self.sinks.all if s.call is call and s.direct), None)
@@ -384,72 +385,6 @@ class Protocol:
             self.editor.insert(span.end, ")")
 
     bound: dict[ast.Call, str]
-
-    def optimizers_for(self, at: ast.AST) -> list[ast.expr]:
-        """The optimizers that step on the graphs or gradients of a function, as they are written there."""
-        owner = owner_of(self.file, at)
-        found = self._optimizers_in(owner, set()) or self._optimizers_above(owner, set())
-        if not found:
-            raise RefusalError(
-                at, "the optimizer that trains on this is not in view, so nothing can unscale its gradients"
-            )
-        return found
-
-    def _optimizers_in(self, owner: Function | ast.Module, seen: set[ast.AST]) -> list[ast.expr]:
-        """The optimizers that a function steps, itself or by calling others."""
-        if owner in seen:
-            return []
-        seen.add(owner)
-        if owner in self.steps_of:
-            return [step.func.value for step in self.steps_of[owner]]  # type: ignore[attr-defined]
-        found: list[ast.expr] = []
-        for node in walk(owner):
-            for function in self.file.values.functions(node) if isinstance(node, ast.Call) else ():
-                for optimizer in self._optimizers_in(function, seen):
-                    found += self._outside(optimizer, function, node)  # type: ignore[arg-type]
-        return found
-
-    def _outside(self, optimizer: ast.expr, function: Function, call: ast.Call) -> list[ast.expr]:
-        """What an optimizer of a function is called where the function is called."""
-        root = base_path(optimizer).split(".", 1)[0]
-        if root == "self":
-            return [optimizer] if path_of(call.func).startswith("self.") else []
-        scope = self.file.names.scopes[function]
-        bindings = scope.bindings.get(root, [])
-        if not bindings:
-            return [optimizer]
-        if all(binding.kind == "param" for binding in bindings) and isinstance(optimizer, ast.Name):
-            given = self.file.values.argument(call, function, root)
-            return [] if given is None else [given]
-        return []
-
-    def _optimizers_above(self, owner: Function | ast.Module, seen: set[ast.AST]) -> list[ast.expr]:
-        """The optimizers that the callers of a function step, as far as they are in view in it."""
-        if owner in seen or not isinstance(owner, FUNCTIONS):
-            return []
-        seen.add(owner)
-        found: list[ast.expr] = []
-        for call in self.file.values.calls(owner):
-            caller = owner_of(self.file, call)
-            around = self._optimizers_in(caller, set()) or self._optimizers_above(caller, seen)
-            for optimizer in around:
-                found += self._inside(optimizer, owner, call, caller)
-        return found
-
-    def _inside(
-        self, optimizer: ast.expr, function: Function, call: ast.Call, caller: Function | ast.Module
-    ) -> list[ast.expr]:
-        """What an optimizer of a caller is called in the function that it calls."""
-        path = base_path(optimizer)
-        if path.startswith("self."):
-            return [optimizer] if path_of(call.func).startswith("self.") else []
-        for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
-            given = self.file.values.argument(call, function, arg.arg)
-            if given is not None and base_path(given) == path:
-                return [ast.Name(id=arg.arg, ctx=ast.Load())]
-        root = path.split(".", 1)[0]
-        is_global = caller is self.file.tree or root not in self.file.names.scopes[caller].bindings
-        return [optimizer] if is_global and root not in self.file.names.scopes[function].bindings else []
 
 
 def _inside_own_loop(statement: ast.stmt, node: ast.AST) -> bool:

@@ -38,10 +38,10 @@ def cast_for_numpy(facts: Facts, editor: Editor, runs: list[Run]) -> None:
                 and node.id in outputs
                 and isinstance(node.ctx, ast.Load)
                 and node not in done
+                and _goes_to_numpy(file, node)
             ):
-                if _goes_to_numpy(file, node):
-                    done.add(node)
-                    editor.insert(file.span(node).end, ".float()")
+                done.add(node)
+                editor.insert(file.span(node).end, ".float()")
 
 
 def _goes_to_numpy(file: SourceFile, name: ast.Name) -> bool:

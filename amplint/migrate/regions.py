@@ -101,11 +101,12 @@ class Runs:
                 continue
             self._flush(run, self.binds.get(statement))
             if blocks(statement):
-                if any(node in self.nodes for node in (statement,)) and not isinstance(statement, (*LOOPS, ast.With)):
-                    if any(isinstance(n, ast.Call) and self.graph.is_source(n) for n in header(statement)):
-                        raise RefusalError(
-                            statement, "a model is run in the condition of a statement that goes backward"
-                        )
+                if (
+                    any(node in self.nodes for node in (statement,))
+                    and not isinstance(statement, (*LOOPS, ast.With))
+                    and any(isinstance(n, ast.Call) and self.graph.is_source(n) for n in header(statement))
+                ):
+                    raise RefusalError(statement, "a model is run in the condition of a statement that goes backward")
                 for inner in blocks(statement):
                     self._block(inner)
         self._flush(run, None)

@@ -90,9 +90,12 @@ class Scalers:
         makers: list[ast.stmt] = []
         for entry in self.file.values.lineage(cls):
             for use in self.file.names.attributes.get(attribute, ()):
-                if isinstance(use.ctx, ast.Store) and path_of(use.value) == "self":
-                    if self.file.values.enclosing_class(use) is entry:
-                        makers.append(self.file.statement(use))
+                if (
+                    isinstance(use.ctx, ast.Store)
+                    and path_of(use.value) == "self"
+                    and self.file.values.enclosing_class(use) is entry
+                ):
+                    makers.append(self.file.statement(use))
         makers = [m for m in makers if not _assigns_none(m)]
         owners = {self.file.values.enclosing_function(maker) for maker in makers}
         if len(owners) != 1 or None in owners:
@@ -241,9 +244,12 @@ class Scalers:
     def module_of(self, maker: ast.stmt) -> str:
         """The path of a model whose parameters an optimizer gets."""
         for node in ast.walk(maker):
-            if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters"):
-                if path_of(node.value):
-                    return path_of(node.value)
+            if (
+                isinstance(node, ast.Attribute)
+                and node.attr in ("parameters", "named_parameters")
+                and path_of(node.value)
+            ):
+                return path_of(node.value)
         return ""
 
     def _constructor(self, place: ast.stmt, makers: set[ast.stmt]) -> str:

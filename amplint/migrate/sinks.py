@@ -26,7 +26,7 @@ class Sink(NamedTuple):
 
 
 class Sinks:
-    """All sinks of a file with the graph-making statements behind them; raises `RefusalError` where these can't be told."""
+    """All sinks of a file with the statements that make their graphs; `RefusalError` where these can't be told."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
@@ -162,9 +162,12 @@ class Sinks:
                     continue
                 statement = self.file.statement(use)
                 owner = owner_of(self.file, use)
-                if isinstance(use.ctx, ast.Store) and owner is not sink.owner:
-                    if any(self.graph(owner).is_graph(v) for p, v, _ in assigned_paths(statement) if p == path):
-                        raise RefusalError(sink.call, f"the graph comes to this loss through `{path}`, set elsewhere")
+                if (
+                    isinstance(use.ctx, ast.Store)
+                    and owner is not sink.owner
+                    and any(self.graph(owner).is_graph(v) for p, v, _ in assigned_paths(statement) if p == path)
+                ):
+                    raise RefusalError(sink.call, f"the graph comes to this loss through `{path}`, set elsewhere")
             return
         if isinstance(sink.owner, ast.Module):
             return
@@ -172,9 +175,13 @@ class Sinks:
             scope = self.file.names.scopes.get(owner)
             if owner is sink.owner or scope is None:
                 continue
-            if owner is not self.file.tree and path not in scope.globals and path not in scope.nonlocals:
-                if owner is not self.file.values.enclosing_function(sink.owner):
-                    continue
+            if (
+                owner is not self.file.tree
+                and path not in scope.globals
+                and path not in scope.nonlocals
+                and owner is not self.file.values.enclosing_function(sink.owner)
+            ):
+                continue
             graph = self.graph(owner)
             if path in graph.tainted and not graph.is_parameter(ast.Name(id=path, ctx=ast.Load())):
                 raise RefusalError(sink.call, f"the graph comes to this loss through `{path}`, which is made outside")

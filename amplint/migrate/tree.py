@@ -111,9 +111,13 @@ def base_path(node: ast.expr) -> str:
     """The path at the root of an expression: subscripts and `.values()` are looked through."""
     while isinstance(node, ast.Subscript):
         node = node.value
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args:
-        if node.func.attr in ("values", "items"):
-            return base_path(node.func.value)
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and not node.args
+        and node.func.attr in ("values", "items")
+    ):
+        return base_path(node.func.value)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("enumerate", "reversed"):
         return base_path(node.args[0]) if node.args else ""
     return path_of(node)

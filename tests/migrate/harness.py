@@ -1,9 +1,9 @@
 """Proves a migration by running it: the script before and after, on a CPU that stands in for a GPU.
 
-Four ways. `exact`: autocast is entered and switched off while the GradScaler is live; a power-of-two scale is exact in
-float32, so everything the script prints and all final parameters must be those of the original. `amp`: autocast is live
-on the CPU. `plain`: nothing stands in, as on a machine without a GPU. In all of them the calls of the scaler's protocol,
-and the dtypes of products with gradients, are recorded.
+The ways. `exact`: autocast is entered and switched off, the GradScaler is live; a power-of-two scale is exact in
+float32, so all that the script prints and all final parameters must be those of the original. `amp`: autocast is live
+on the CPU. `plain`: nothing stands in, as on a machine without a GPU. In all of them the calls of the scaler's
+protocol, and the dtypes of products with gradients, are recorded.
 
 Scripts run in a process of their own, since they change global state.
 """

@@ -94,6 +94,9 @@ class Recorder:
                 self._patch(torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda"))
                 self._patch(torch.accelerator, "device_count", lambda: 1)
                 self._patch(torch.accelerator, "current_device_index", lambda: 0)
+            for name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
+                if hasattr(torch.optim.Optimizer, name):
+                    self._patch(torch.optim.Optimizer, name, lambda *_: None)
             self._patch(torch.cuda, "is_bf16_supported", lambda *_: True)
             self._patch(torch.cuda, "max_memory_allocated", lambda *_: 0)
             for name in (

@@ -1,0 +1,88 @@
+"""Which optimizers step on what a function computes, and how they are written there."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from amplint.migrate.facts import Facts
+from amplint.migrate.model import RefusalError
+from amplint.migrate.tree import FUNCTIONS, base_path, owner_of, walk
+from amplint.values import Function, path_of
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+
+class OptimizersInView:
+    """Follows optimizers through the calls between the functions that step them and those that compute for them."""
+
+    def __init__(self, facts: Facts, steps_of: dict[Function | ast.Module, list[ast.Call]]) -> None:
+        self.file: SourceFile = facts.file
+        self.steps_of = steps_of
+
+    def at(self, place: ast.AST) -> list[ast.expr]:
+        """The optimizers that step on the graphs or gradients of a function, as they are written there."""
+        owner = owner_of(self.file, place)
+        found = self._optimizers_in(owner, set()) or self._optimizers_above(owner, set())
+        if not found:
+            raise RefusalError(
+                place, "the optimizer that trains on this is not in view, so nothing can unscale its gradients"
+            )
+        return found
+
+    def _optimizers_in(self, owner: Function | ast.Module, seen: set[ast.AST]) -> list[ast.expr]:
+        """The optimizers that a function steps, itself or by calling others."""
+        if owner in seen:
+            return []
+        seen.add(owner)
+        if owner in self.steps_of:
+            return [step.func.value for step in self.steps_of[owner]]  # type: ignore[attr-defined]
+        found: list[ast.expr] = []
+        for node in walk(owner):
+            for function in self.file.values.functions(node) if isinstance(node, ast.Call) else ():
+                for optimizer in self._optimizers_in(function, seen):
+                    found += self._outside(optimizer, function, node)  # type: ignore[arg-type]
+        return found
+
+    def _outside(self, optimizer: ast.expr, function: Function, call: ast.Call) -> list[ast.expr]:
+        """What an optimizer of a function is called where the function is called."""
+        root = base_path(optimizer).split(".", 1)[0]
+        if root == "self":
+            return [optimizer] if path_of(call.func).startswith("self.") else []
+        scope = self.file.names.scopes[function]
+        bindings = scope.bindings.get(root, [])
+        if not bindings:
+            return [optimizer]
+        if all(binding.kind == "param" for binding in bindings) and isinstance(optimizer, ast.Name):
+            given = self.file.values.argument(call, function, root)
+            return [] if given is None else [given]
+        return []
+
+    def _optimizers_above(self, owner: Function | ast.Module, seen: set[ast.AST]) -> list[ast.expr]:
+        """The optimizers that the callers of a function step, as far as they are in view in it."""
+        if owner in seen or not isinstance(owner, FUNCTIONS):
+            return []
+        seen.add(owner)
+        found: list[ast.expr] = []
+        for call in self.file.values.calls(owner):
+            caller = owner_of(self.file, call)
+            around = self._optimizers_in(caller, set()) or self._optimizers_above(caller, seen)
+            for optimizer in around:
+                found += self._inside(optimizer, owner, call, caller)
+        return found
+
+    def _inside(
+        self, optimizer: ast.expr, function: Function, call: ast.Call, caller: Function | ast.Module
+    ) -> list[ast.expr]:
+        """What an optimizer of a caller is called in the function that it calls."""
+        path = base_path(optimizer)
+        if path.startswith("self."):
+            return [optimizer] if path_of(call.func).startswith("self.") else []
+        for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+            given = self.file.values.argument(call, function, arg.arg)
+            if given is not None and base_path(given) == path:
+                return [ast.Name(id=arg.arg, ctx=ast.Load())]
+        root = path.split(".", 1)[0]
+        is_global = caller is self.file.tree or root not in self.file.names.scopes[caller].bindings
+        return [optimizer] if is_global and root not in self.file.names.scopes[function].bindings else []

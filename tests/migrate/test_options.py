@@ -1,0 +1,90 @@
+"""The options of a migration: the switch and the dtype that is asked for at run time."""
+
+from __future__ import annotations
+
+import textwrap
+
+from amplint.migrate import Options, migrate_source
+from amplint.settings import Settings
+
+LOOP = """
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in batches:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def migrate(text: str, options: Options) -> str:
+    """The migrated text of a script whose loops must all be migrated."""
+    result = migrate_source(text, "train.py", Settings(), options)
+    assert {loop.status for loop in result.loops} == {"migrated"}, result.loops
+    return result.text
+
+
+def test_switch_of_argparse() -> None:
+    head = "import argparse\nimport torch\n\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr')\n"
+    text = migrate(f"{head}args = parser.parse_args()\n{LOOP}", Options(flag="use_amp"))
+    assert (
+        "parser.add_argument('--lr')\n"
+        'parser.add_argument("--use-amp", action="store_true", help="train with automatic mixed precision")\n'
+    ) in text
+    assert 'scaler = torch.amp.GradScaler("cuda", enabled=args.use_amp and device.type == "cuda")' in text
+
+
+def test_switch_that_exists() -> None:
+    text = migrate(f"import torch\nuse_amp = False\n{LOOP}", Options(flag="use_amp"))
+    assert text.count("use_amp = False") == 1
+    assert 'enabled=use_amp and device.type == "cuda")' in text
+
+
+def test_switch_as_a_constant() -> None:
+    text = migrate(f"import torch\n{LOOP}", Options(flag="mixed"))
+    assert text.startswith("import torch\n\nmixed = True\n")
+
+
+def test_switch_of_click() -> None:
+    body = textwrap.indent(LOOP.strip(), "    ")
+    head = '@click.command()\n@click.option("--lr", default=0.1)\ndef main(lr):\n'
+    text = migrate(f"import click\nimport torch\n\n\n{head}{body}\n", Options(flag="amp"))
+    assert (
+        '@click.option("--lr", default=0.1)\n'
+        '@click.option("--amp", is_flag=True, help="train with automatic mixed precision.")\n'
+        "def main(lr, amp):\n"
+    ) in text
+    assert 'enabled=amp and device.type == "cuda")' in text
+
+
+def test_switch_of_a_dataclass() -> None:
+    head = "from dataclasses import dataclass\nimport torch\n\n\n@dataclass\nclass Config:\n    lr: float = 0.1\n\n\n"
+    text = migrate(f"{head}config = Config()\nprint(config.lr)\n{LOOP}", Options(flag="use_amp"))
+    assert "    lr: float = 0.1\n    use_amp: bool = True\n" in text
+    assert 'enabled=config.use_amp and device.type == "cuda")' in text
+
+
+def test_dtype_of_the_gpu() -> None:
+    text = migrate(f"import torch\n{LOOP}", Options("auto"))
+    assert (
+        "import torch\n\n\ndef amp_dtype():\n"
+        '    """bfloat16 where the GPU has it, else float16."""\n'
+        "    if torch.cuda.is_available() and torch.cuda.is_bf16_supported():\n"
+        "        return torch.bfloat16\n"
+        "    return torch.float16\n"
+    ) in text
+    assert 'torch.amp.GradScaler("cuda", enabled=device.type == "cuda" and amp_dtype() == torch.float16)' in text
+    assert 'dtype=amp_dtype(), enabled=device.type == "cuda"):' in text
+
+
+def test_device_that_is_named() -> None:
+    text = migrate(f"import torch\n{LOOP}", Options(device="cuda"))
+    assert 'torch.amp.GradScaler("cuda", enabled=torch.cuda.is_available())' in text
+    assert 'torch.autocast(device_type="cuda", dtype=torch.float16, enabled=scaler.is_enabled())' in text
+
+
+def test_a_taken_name_is_not_used_again() -> None:
+    text = migrate(f"import torch\nscaler = None\n{LOOP}", Options())
+    assert "grad_scaler = torch.amp.GradScaler(" in text
