@@ -10,6 +10,7 @@ from amplint.model import Applicability, Edit, Fix, Span
 from amplint.modernize.exports import is_re_export
 from amplint.modernize.groups import Group, groups_of, is_fallback, star_uses
 from amplint.modernize.imports import Bound, Statement, add_names, statement_edits
+from amplint.modernize.leftover import unneeded_torch
 from amplint.modernize.moves import Family
 from amplint.modernize.refusal import RefusalError
 from amplint.modernize.rewrites import rewrite
@@ -340,7 +341,13 @@ class Plan:
                 changes.setdefault(imported.statement, {})[imported.alias] = needed
             for statement, name in part.merged:
                 merged.setdefault(statement, []).append(name)
-        block = self._shim.block_edits(changes) if any(part.shim for part in parts) else []
+        block: list[Edit] = []
+        if any(part.shim for part in parts):
+            uses = [use for part in parts for use in part.uses if use.move is not None and use.move.shim]
+            written = [edit for part in self._parts for rewritten in part.rewrites for edit in rewritten]
+            for unneeded, alias in unneeded_torch(self._file, uses, written):
+                changes.setdefault(unneeded, {})[alias] = ()
+            block = self._shim.block_edits(changes)
         edits += block
         edits += [_clear_of(edit, block) for edit in statement_edits(self._file, changes)]
         for statement, names in merged.items():

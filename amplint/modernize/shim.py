@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amplint.model import Edit, Span
-from amplint.modernize.exports import is_re_export
+from amplint.modernize.exports import is_exported, is_package, is_re_export
 from amplint.modernize.groups import Group
 from amplint.modernize.imports import Changes, Statement, import_order
 from amplint.modernize.moves import Move
@@ -32,6 +32,7 @@ class Shim:
         self._file = file
         self._groups = [group for group in groups if self.binds(group)]
         self._moves: dict[str, Move] = {}
+        self._for_others: set[str] = set()
 
     def binds(self, group: Group) -> bool:
         """Whether the name of a group is one that the block is to bind."""
@@ -61,8 +62,11 @@ class Shim:
     def block_edits(self, changes: Mapping[Statement, Changes]) -> list[Edit]:
         """The edits that put the block behind the imports at the top of the file."""
         for group in self._groups:
-            if group.imports[0].move is not None and is_re_export(self._file, group):
-                self.local(group.imports[0].move)
+            move = group.imports[0].move
+            if move is not None and is_re_export(self._file, group):
+                name = self.local(move)
+                if not is_exported(self._file, name) and not is_package(self._file):
+                    self._for_others.add(name)
         if not self._moves:
             return []
         anchor = self._last_import()
@@ -73,8 +77,7 @@ class Shim:
         if customs:
             partial, edits = partial_at_top(self._file, anchor)
         place = self._file.line_span(anchor.end_lineno or anchor.lineno).end
-        is_first = not self._file.encoded[: self._file.span(anchor).start].strip() and anchor in changes
-        lead = "" if is_first else newline
+        lead = "" if self._is_first(anchor, changes) else newline
         if self._file.encoded[place - 1 : place] not in (b"\n", b"\r"):
             lead = newline + lead
         code = "".join(line + newline for line in self._lines(partial, customs))
@@ -82,7 +85,10 @@ class Shim:
 
     def _lines(self, partial: str, customs: list[str]) -> list[str]:
         aliases = sorted(
-            (move.name if name == move.name else f"{move.name} as {name}" for name, move in self._moves.items()),
+            (
+                move.name if name == move.name and name not in self._for_others else f"{move.name} as {name}"
+                for name, move in self._moves.items()
+            ),
             key=import_order,
         )
         since = max(version for move in self._moves.values() if (version := APIS[move.old].replacement_since))
@@ -98,13 +104,29 @@ class Shim:
             lines += [f'    {name} = {partial}({name}, device_type="cuda")' for name in customs]
         return lines
 
+    def _is_first(self, anchor: ast.stmt, changes: Mapping[Statement, Changes]) -> bool:
+        """Whether nothing stays of the file up to the end of a statement."""
+        body = self._file.tree.body
+        if self._file.encoded[: self._file.span(body[0]).start].strip():
+            return False
+        return all(
+            isinstance(statement, (ast.Import, ast.ImportFrom))
+            and [changes.get(statement, {}).get(alias) for alias in statement.names] == [()] * len(statement.names)
+            for statement in body[: body.index(anchor) + 1]
+        )
+
     def _last_import(self) -> ast.stmt:
-        """The last of the imports with which the file starts; raises `RefusalError` where there are none."""
+        """The last of the imports with which the file starts.
+
+        Raises `RefusalError` where there are none, or where other code follows on the same line.
+        """
         last: ast.stmt | None = None
         for statement in self._file.tree.body:
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
                 last = statement
             elif last is not None:
+                if statement.lineno == last.end_lineno:
+                    raise RefusalError(f"the import of line {last.lineno} shares its line with other code")
                 break
         if last is None:
             raise RefusalError("there is no import at the top of the file")

@@ -94,8 +94,6 @@ fwd = th.cuda.amp.custom_fwd(lambda ctx, x: x)
 DOTTED_FIXED = """\
 import functools
 
-import torch as th
-
 try:
     from torch.amp import GradScaler, custom_fwd
 except ImportError:  # torch < 2.4
@@ -128,6 +126,28 @@ scaler = Scaler(init_scale=4.0)
 """
 
 LOCAL = "def make():\n    from torch.cuda.amp import GradScaler\n\n    return GradScaler()\n"
+
+EXPORTED = """\
+import torch
+from torch.cuda.amp import GradScaler as GradScaler
+from torch.cuda.amp import custom_fwd  # noqa: F401
+
+x: "torch.Tensor | None" = None
+"""
+EXPORTED_FIXED = """\
+import functools
+
+import torch
+
+try:
+    from torch.amp import GradScaler as GradScaler, custom_fwd as custom_fwd
+except ImportError:  # torch < 2.4
+    from torch.cuda.amp import GradScaler as GradScaler, custom_fwd as custom_fwd
+else:
+    custom_fwd = functools.partial(custom_fwd, device_type="cuda")
+
+x: "torch.Tensor | None" = None
+"""
 
 PAIRS = [(IMPORTED, IMPORTED_FIXED), (DOTTED, DOTTED_FIXED), (ALONE, ALONE_FIXED)]
 
@@ -217,3 +237,43 @@ def test_a_local_import_gives_way_to_the_block() -> None:
 def test_unused_names_are_not_imported_again() -> None:
     text = "import torch\nfrom torch.cuda.amp import GradScaler, custom_fwd\n\nscaler = GradScaler()\n"
     assert "custom_fwd" not in fix_source(text, "t.py", SHIM).text
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("import torch\nmake = torch.cuda.amp.GradScaler()\n", "{block}make = GradScaler()\n"),
+        ("import torch\nimport torch.cuda.amp\nmake = torch.cuda.amp.GradScaler()\n", "{block}make = GradScaler()\n"),
+        ("import torch, os\nos.s = torch.cuda.amp.GradScaler()\n", "import os\n\n{block}os.s = GradScaler()\n"),
+        (
+            "import torch\ns = torch.cuda.amp.GradScaler()\nwith torch.cuda.amp.autocast(): pass\n",
+            'import torch\n\n{block}s = GradScaler()\nwith torch.amp.autocast("cuda"): pass\n',
+        ),
+        (
+            "import torch\nfrom torch.cuda import amp\nmade = [torch.cuda.amp.GradScaler(), amp.autocast()]\n",
+            'import torch\n\n{block}made = [GradScaler(), torch.amp.autocast("cuda")]\n',
+        ),
+        (
+            "import torch  # noqa: E402\nmake = torch.cuda.amp.GradScaler()\n",
+            "import torch  # noqa: E402\n\n{block}make = GradScaler()\n",
+        ),
+        (
+            "import torch\n__all__ = ['torch']\nmake = torch.cuda.amp.GradScaler()\n",
+            "import torch\n\n{block}__all__ = ['torch']\nmake = GradScaler()\n",
+        ),
+    ],
+)
+def test_no_unused_import_of_torch_is_left(before: str, after: str) -> None:
+    block = ALONE_FIXED.partition("\n\n")[0].replace(" as Scaler", "") + "\n"
+    assert fix_source(before, "t.py", SHIM).text == after.format(block=block)
+
+
+def test_names_for_others_keep_a_form_that_says_so() -> None:
+    assert fix_source(EXPORTED, "t.py", SHIM, unsafe=True).text == EXPORTED_FIXED
+
+
+def test_code_that_shares_the_line_of_the_last_import() -> None:
+    text = "import torch; s = torch.cuda.amp.GradScaler()\n"
+    result = fix_source(text, "t.py", SHIM)
+    assert result.text == text
+    assert result.remaining[0].help == "not rewritten: the import of line 1 shares its line with other code"
