@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from amplint import check_source, fix_source
+from amplint.settings import Settings
+
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
 
@@ -44,3 +47,13 @@ def run(text: str, **names: Any) -> dict[str, Any]:
 def cpu(text: str) -> str:
     """A snippet for CUDA as it runs on the CPU."""
     return text.replace('"cuda"', '"cpu"')
+
+
+def fixed(code: str, text: str, *rows: int) -> str:
+    """The text after the fix of one rule, which must find the given rows, and nothing afterwards."""
+    only = Settings(select=(code,))
+    assert [found.location.row for found in check_source(text, "train.py", only)] == list(rows)
+    result = fix_source(text, "train.py", only, unsafe=True)
+    assert result.remaining == []
+    assert result.text != text
+    return result.text
