@@ -117,6 +117,8 @@ def _visible(file: SourceFile, expression: ast.expr, at: ast.stmt) -> bool:
         root = root.value
     if not isinstance(root, ast.Name) or file.resolve(root):
         return False
+    if any(isinstance(v, ast.Constant) and v.value is None for v in file.values.of(expression)):
+        return False  # a parameter that nobody need give
     if root.id == "self":
         here, there = file.values.enclosing_class(at), file.values.enclosing_class(expression)
         if here is None or here is not there or not isinstance(expression, ast.Attribute):

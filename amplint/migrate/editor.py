@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from amplint import statements
@@ -113,11 +114,15 @@ class Editor:
 
 
 def _laid_out(header: str, indent: str, unit: str, newline: str) -> str:
-    """A header on one line, or on three where it would be too long."""
+    """A header on one line, or on several where it would be too long."""
     if len(indent) + len(header) <= _WIDTH:
         return f"{indent}{header}{newline}"
     opening, inner = header.split("(", 1)
-    return f"{indent}{opening}({newline}{indent}{unit}{inner.removesuffix('):')}{newline}{indent}):{newline}"
+    inner = inner.removesuffix("):")
+    if len(indent) + len(unit) + len(inner) <= _WIDTH:
+        return f"{indent}{opening}({newline}{indent}{unit}{inner}{newline}{indent}):{newline}"
+    lines = "".join(f"{indent}{unit}{argument},{newline}" for argument in re.split(r", (?=dtype=|enabled=)", inner))
+    return f"{indent}{opening}({newline}{lines}{indent}):{newline}"
 
 
 def _string_rows(file: SourceFile, first: ast.stmt, last: ast.stmt) -> set[int]:

@@ -213,6 +213,26 @@ class Facts:
             return any(name.startswith("torch.optim.") for name in self.file.resolve(node.func))
         return any(name.startswith("torch.optim.") for name in self.optimizer_names(node))
 
+    def unknown_steps(self) -> list[ast.Call]:
+        """The calls `x.step()` on things that are neither an optimizer in view nor surely something else."""
+        found = []
+        for use in self.file.names.attributes.get("step", ()):
+            call = self.file.parent(use)
+            if not isinstance(call, ast.Call) or call.func is not use or call.args or call in self.steps:
+                continue
+            names = self.optimizer_names(use.value)
+            last = base_path(use.value).rsplit(".", 1)[-1]
+            if _NOT_OPTIMIZER.search(last) or any("lr_scheduler" in n or n.startswith("gym") for n in names):
+                continue
+            if not self.file.values.functions(call):
+                found.append(call)
+        return found
+
+    @cached_property
+    def trainer_names(self) -> frozenset[str]:
+        """The names of the functions that go backward or step."""
+        return frozenset(function.name for function in self.trainers)
+
     def iterated(self, node: ast.expr) -> ast.expr | None:
         """The collection that a loop variable runs over, None for any other expression."""
         if not isinstance(node, ast.Name):

@@ -219,8 +219,12 @@ class Numerics:
         if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
             for operand in operands:
                 other = [o for o in operands if o is not operand]
-                if not any(isinstance(o, ast.Constant) for o in other):
-                    self._constant(operand, node, "stands in arithmetic with tensors")
+                if any(isinstance(o, ast.Constant) for o in other):
+                    continue
+                values = self.file.values.of(operand) if "eps" in path_of(operand).lower() else (operand,)
+                for value in values:
+                    if isinstance(value, ast.expr):
+                        self._constant(value, node, "stands in arithmetic with tensors")
 
     def _constant(self, value: ast.expr, place: ast.AST, what: str) -> None:
         if not self._float16 or not isinstance(value, (ast.Constant, ast.UnaryOp)):

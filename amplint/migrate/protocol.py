@@ -47,6 +47,10 @@ class Protocol:
 
     def write(self) -> None:
         """Plan and write everything."""
+        for call in self.facts.unknown_steps():
+            raise RefusalError(
+                call, "what this `step()` does can't be seen; were it an optimizer's, it must be scaled too"
+            )
         for owner, steps in self.steps_of.items():
             self._steps(owner, steps)
         for call in self.facts.backwards:

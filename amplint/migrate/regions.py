@@ -198,8 +198,9 @@ class Runs:
             if self.facts.trains(node) or self.facts.reads_gradient(node):
                 return True
             if isinstance(node, ast.Call):
-                if isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGES_WEIGHTS:
-                    return True
+                name = path_of(node.func).rsplit(".", 1)[-1]
+                if name in _CHANGES_WEIGHTS or name in self.facts.trainer_names:
+                    return True  # a call by the name of a function that trains may be one of it
                 for function in self.file.values.functions(node):
                     if function in self.facts.gradient_readers or _changes_weights(function):
                         return True

@@ -68,6 +68,11 @@ _NAMES = {
     "torch.multiprocessing.Process": "several processes share a model and its gradients",
     "torch.linalg": "linear algebra in half precision is not implemented on CUDA",
     "torch.fft": "Fourier transforms in half precision take only sizes that are powers of two",
+    "torch.stft": "complex numbers have no half precision",
+    "torch.istft": "complex numbers have no half precision",
+    "torch.view_as_complex": "complex numbers have no half precision",
+    "torch.polar": "complex numbers have no half precision",
+    "torch.complex": "complex numbers have no half precision",
     "torch.jit.script": "scripted code does not see autocast that is switched at run time",
     "torch.cuda.CUDAGraph": "CUDA graphs record a fixed sequence of kernels",
     "torch.cuda.graph": "CUDA graphs record a fixed sequence of kernels",
@@ -110,6 +115,7 @@ def screen(facts: Facts) -> None:
     _classes(file)
     _moved_gradients(file)
     _by_hand(facts)
+    _compiled(facts)
 
 
 def _moved_gradients(file: SourceFile) -> None:
@@ -170,6 +176,21 @@ def _classes(file: SourceFile) -> None:
                 )
             if any(name.endswith("LightningModule") for name in names):
                 raise RefusalError(node, "the code is built on Lightning: give its Trainer `precision=`")
+
+
+def _compiled(facts: Facts) -> None:
+    """A compiled function that trains would compile the scaler too, which torch does not do."""
+    file = facts.file
+    reason = "a compiled function trains; compile the model instead"
+    for function in facts.trainers:
+        for decorator in function.decorator_list:
+            target = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if any(name in ("torch.compile", "torch.jit.script") for name in file.resolve(target)):
+                raise RefusalError(decorator, reason)
+    for ref in file.refs:
+        compiled = ref.call.args[:1] if ref.call is not None and "torch.compile" in ref.candidates else []
+        if any(value in facts.trainers for argument in compiled for value in file.values.of(argument)):
+            raise RefusalError(ref.node, reason)
 
 
 def _by_hand(facts: Facts) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import runpy
 import sys
 import tempfile
@@ -69,6 +70,9 @@ def run_script(
 def _in_child(path: Path, way: str, arguments: tuple[str, ...], dtype: str, scratch: str, work: str) -> None:
     failure = 1
     try:
+        import numpy
+        import torch
+
         from tests.migrate.standin import Recorder
 
         place = path.resolve()
@@ -79,6 +83,9 @@ def _in_child(path: Path, way: str, arguments: tuple[str, ...], dtype: str, scra
         sys.argv = [str(place), *arguments]
         sys.path.insert(0, str(place.parent))
         os.chdir(work)
+        random.seed(0)
+        numpy.random.seed(0)
+        torch.manual_seed(0)
         recorder = Recorder(way, dtype)
         with recorder:
             try:
