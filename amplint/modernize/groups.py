@@ -39,6 +39,11 @@ class Group:
         return None
 
     @property
+    def stays(self) -> bool:
+        """Whether all uses of the name must go on with what is deprecated."""
+        return bool(self.uses) and all(map(is_fallback, self.uses))
+
+    @property
     def reported(self) -> bool:
         """Whether the imports of the group are findings: they are to go, or nothing keeps them."""
         if self.is_parent:

@@ -97,7 +97,8 @@ class Plan:
     def outcomes(self) -> Iterator[Outcome]:
         """Every finding with its fix or the reason why there is none, in no particular order."""
         inventory = self._inventory
-        self._reported += [use for use in inventory.uses if use.state == REPORTED]
+        kept = {id(use) for group in self._groups if group.stays for use in group.assignments}
+        self._reported += [use for use in inventory.uses if use.state == REPORTED and id(use) not in kept]
         grouped: set[int] = set()
         for group in self._groups:
             grouped.update(id(use) for use in [*group.uses, *group.assignments])

@@ -17,7 +17,9 @@ from amplint.modernize.moves import Move
 from amplint.modernize.refusal import RefusalError
 from amplint.modernize.uses import Import, Use
 from amplint.modernize.visible import bindings_at, is_bound, visible_name
+from amplint.releases import module_since
 from amplint.statements import siblings
+from amplint.torch_api import APIS
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -152,6 +154,7 @@ def _spell_module(file: SourceFile, group: Group, kept: bool, placed: bool) -> S
         return Spelling(callees, dropped(group), dotted=True)
     module = current_module(group.imports[0].old)
     if all(use.move is not None and use.move.new.startswith("torch.amp.") for use in group.uses):
+        require_module(file, module, whole=kept)
         texts = tuple(f"{group.name}.{use.move.name}" for use in group.uses if use.move is not None)
         return Spelling(texts, tuple((imported, (_module_bound(imported, module),)) for imported in group.imports))
     return _with_torch_bound(file, group)
@@ -160,6 +163,16 @@ def _spell_module(file: SourceFile, group: Group, kept: bool, placed: bool) -> S
 def current_module(old: str) -> str:
     """The module that took the place of a deprecated one."""
     return "torch.amp" + old.partition(".amp")[2]
+
+
+def require_module(file: SourceFile, module: str, *, whole: bool) -> None:
+    """Raise `RefusalError` where the oldest supported torch lacks a module, or with `whole` something in it."""
+    floor = file.settings.target_torch
+    needed = [APIS[name].since for name in APIS if whole and name.rpartition(".")[0] == module]
+    since = max([*needed, module_since(module) or (0, 0)])
+    if floor is not None and floor < since:
+        lacking = f"all of `{module}`" if whole else f"`{module}`"
+        raise RefusalError(f"only torch {since[0]}.{since[1]} and later have {lacking}")
 
 
 def _module_bound(imported: Import, module: str) -> Bound:
@@ -212,6 +225,8 @@ def _spell_variable(file: SourceFile, group: Group) -> Spelling:
         raise RefusalError("the module is reached through another name")
     if any(use.move is None or not use.move.new.startswith("torch.amp.") for use in group.uses):
         raise RefusalError("the module has no counterpart with all that is used of it")
+    for use in group.assignments:
+        require_module(file, current_module(use.old), whole=False)
     edits = tuple(
         Edit(file.span(use.node), use.root.id + current_module(use.old).removeprefix("torch"))
         for use in group.assignments

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from amplint.modernize.exports import is_exported, is_package
 from amplint.modernize.imports import Bound
 from amplint.modernize.refusal import RefusalError
-from amplint.modernize.spelling import RE_EXPORTED, Spelling, current_module, dotted
+from amplint.modernize.spelling import RE_EXPORTED, Spelling, current_module, dotted, require_module
 from amplint.modernize.uses import Import, Use
 from amplint.names import STAR_EXPORTS, Binding
 from amplint.statements import siblings
@@ -33,6 +33,7 @@ def spell_star(file: SourceFile, imported: Import, uses: list[Use], shim: Shim) 
     if is_package(file):
         if any(use.move is not None and use.move.shim for use in uses):
             raise RefusalError("other files may import the names from here")
+        require_module(file, current_module(imported.old), whole=True)
         bound = Bound(current_module(imported.old), "*")
         return Spelling(tuple(use.root.id for use in uses), ((imported, (bound,)),), caution=RE_EXPORTED)
     if any(is_exported(file, name) for name in STAR_EXPORTS[imported.old]):

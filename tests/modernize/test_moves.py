@@ -115,3 +115,33 @@ def test_the_families() -> None:
     assert deprecated_state(Settings()).moves["torch.set_autocast_gpu_dtype"] == Move(
         "torch.set_autocast_gpu_dtype", "torch.set_autocast_dtype", "query", "cuda"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "filename", "floor", "since"),
+    [
+        ("import torch\namp = torch.cuda.amp\n", "t.py", (1, 11), "1.12 and later have `torch.amp`"),
+        ("from torch.cuda import amp\n", "__init__.py", (2, 3), "2.4 and later have all of `torch.amp`"),
+        ("from torch.cuda.amp import *\n", "__init__.py", (2, 3), "2.4 and later have all of `torch.amp`"),
+        (
+            "from torch.cuda.amp import grad_scaler as grad_scaler\n",
+            "t.py",
+            (2, 2),
+            "2.3 and later have all of `torch.amp.grad_scaler`",
+        ),
+    ],
+)
+def test_a_module_stays_where_the_oldest_torch_lacks_the_new_one(
+    text: str, filename: str, floor: tuple[int, int], since: str
+) -> None:
+    settings = ONLY._replace(target_torch=floor)
+    result = fix_source(text, filename, settings, unsafe=True)
+    assert result.text == text
+    assert [d.help for d in result.remaining] == [f"not rewritten: only torch {since}"]
+    newer = ONLY._replace(target_torch=(floor[0], floor[1] + 1))
+    assert "torch.cuda" not in fix_source(text, filename, newer, unsafe=True).text
+
+
+def test_a_variable_for_a_module_is_left_alone_where_all_its_uses_stay() -> None:
+    text = "import torch\namp = torch.cuda.amp\nscaler = amp.GradScaler()\n"
+    assert check_source(text, "t.py", ONLY._replace(target_torch=(2, 2))) == []
