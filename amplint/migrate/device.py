@@ -46,7 +46,8 @@ def find(facts: Facts, at: ast.stmt, module: str) -> Device | None:
     if asked := _question(file, at):
         return Device('"cuda"', asked)
     floor = file.settings.target_torch
-    if not _is_moved(file) and (floor is None or floor >= _CPU_SCALER_SINCE):
+    # A module that makes its own optimizer is moved later, so its own device says nothing yet.
+    if (not uses_gpu(file) or module.startswith("self")) and (floor is None or floor >= _CPU_SCALER_SINCE):
         return Device('"cuda"', "torch.cuda.is_available()")
     if module:
         return Device(f"next({module}.parameters()).device.type", f"next({module}.parameters()).is_cuda")

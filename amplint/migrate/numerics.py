@@ -17,7 +17,7 @@ from amplint.migrate.regions import Run
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import FUNCTIONS, walk
 from amplint.training import losses
-from amplint.values import Function, path_of
+from amplint.values import Function, path_of, returns
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -185,6 +185,10 @@ class Numerics:
             name = self._name(node)
             if name in _SAFE_LOG_ARGUMENTS:
                 return True
+            functions = self.file.values.functions(node)
+            if functions and depth < 4:
+                results = [value for function in functions for value in returns(function)]
+                return bool(results) and all(self._is_safe_log(value, depth + 1) for value in results)
             if name in ("squeeze", "view", "gather", "float", "unsqueeze", "mean") and isinstance(
                 node.func, ast.Attribute
             ):

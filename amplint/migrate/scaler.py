@@ -123,21 +123,37 @@ class Scalers:
         calls = self.file.values.calls(function)
         self._check_uses(function, calls, at)
         self._threaded[function] = self.name
+        optimizers = self._optimizer_parameters(function, arg)
+        last = optimizers[-1]
         for call in calls:
-            given = self.file.values.argument(call, function, arg.arg)
-            if (
-                given is None
-                or any(isinstance(a, ast.Starred) for a in call.args)
-                or any(k.arg is None for k in call.keywords)
-            ):
-                raise RefusalError(call, f"the optimizer that `{function.name}` gets here can't be told")
-            text = self._reach(given, self.file.statement(call), depth + 1)
+            texts = set()
+            for parameter in optimizers:
+                given = self.file.values.argument(call, function, parameter.arg)
+                unpacked = any(isinstance(a, ast.Starred) for a in call.args) or any(
+                    k.arg is None for k in call.keywords
+                )
+                if given is None or unpacked:
+                    raise RefusalError(call, f"the optimizer that `{function.name}` gets here can't be told")
+                texts.add(self._reach(given, self.file.statement(call), depth + 1))
+            if len(texts) != 1:
+                raise RefusalError(
+                    call, "its optimizers are made in different places, so no single scaler can serve them"
+                )
+            text = texts.pop()
+            given = self.file.values.argument(call, function, last.arg)
+            assert given is not None
             if any(keyword.value is given for keyword in call.keywords):
                 self.editor.insert(self._end(given), f", {self.name}={text}")
             else:
                 self.editor.insert(self._end(given), f", {text}")
-        self._declare(function, arg, at)
+        self._declare(function, last, at)
         return self.name
+
+    def _optimizer_parameters(self, function: Function, known: ast.arg) -> list[ast.arg]:
+        """The parameters of a function that it steps as optimizers, or hands on, in their order."""
+        stepped = {base_path(step.func.value) for step in self.facts.steps if step in set(walk(function))}  # type: ignore[attr-defined]
+        every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        return [arg for arg in every if arg is known or arg.arg in stepped]
 
     def _check_uses(self, function: Function, calls: tuple[ast.Call, ...], at: ast.stmt) -> None:
         """All uses of the function must be the calls that are known, for each of them must pass the scaler."""
