@@ -279,7 +279,8 @@ def _is_type_test(file: SourceFile, node: ast.expr) -> bool:
         return child is parent.cls
     if isinstance(parent, ast.Call):
         name = last_name(parent.func)
-        return (name in _CLASS_TESTS and child in parent.args[1:2]) or (name == "cast" and child in parent.args[:1])
+        tested = parent.args[:2] if name == "issubclass" else parent.args[1:2]
+        return (name in _CLASS_TESTS and child in tested) or (name == "cast" and child in parent.args[:1])
     return False
 
 
@@ -294,13 +295,19 @@ def _base_edits(file: SourceFile, use: Use) -> tuple[list[Edit], str]:
     others = [base for base in definition.bases if base is not use.node and last_name(base) not in ("object", "ABC")]
     if others:
         raise RefusalError("the other base classes may hand on other arguments")
+    constructor = _constructor(definition)
+    if constructor is not None:
+        calls = _super_calls(file, constructor, use.ref.candidates)
+        return [edit for call in calls for edit in call_edits(file, call, move)], ""
+    return _made_instances(file, definition, move)
+
+
+def _constructor(definition: ast.ClassDef) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The `__init__` of a class; raises `RefusalError` where something else makes its objects."""
     methods = {m.name: m for m in definition.body if isinstance(m, (ast.FunctionDef, ast.AsyncFunctionDef))}
     if "__new__" in methods or definition.decorator_list:
         raise RefusalError("how the class is made can't be seen")
-    if "__init__" in methods:
-        calls = _super_calls(file, methods["__init__"], use.ref.candidates)
-        return [edit for call in calls for edit in call_edits(file, call, move)], ""
-    return _made_instances(file, definition, move)
+    return methods.get("__init__")
 
 
 def _super_calls(
@@ -311,7 +318,7 @@ def _super_calls(
     for node in ast.walk(constructor):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "__init__":
             owner = node.func.value
-            if file.resolve(owner) == base:
+            if base and file.resolve(owner) == base:
                 continue
             if not (isinstance(owner, ast.Call) and last_name(owner.func) == "super"):
                 raise RefusalError("its constructor calls that of a base class by name")
@@ -321,15 +328,7 @@ def _super_calls(
 
 def _made_instances(file: SourceFile, definition: ast.ClassDef, move: Move) -> tuple[list[Edit], str]:
     """A subclass without a constructor takes the arguments of its base: the device in front, for autocast needed."""
-    calls: list[ast.Call] = []
-    complete = True
-    for load in file.names.loads.get(definition.name, ()):
-        if any(binding.node is definition for binding in file.names.lookup(load)):
-            parent = file.parent(load)
-            if isinstance(parent, ast.Call) and parent.func is load:
-                calls.append(parent)
-            elif not _is_type_test(file, load):
-                complete = False
+    calls, complete = _constructions(file, definition)
     if move.kind == "scaler" and move.device == "cuda":
         positional = [call for call in calls if call.args]
         caution = "" if calls and complete else _CALLERS
@@ -337,3 +336,29 @@ def _made_instances(file: SourceFile, definition: ast.ClassDef, move: Move) -> t
     if not calls or not complete:
         raise RefusalError("the subclass may be made elsewhere, without the device that the replacement needs")
     return [edit for call in calls for edit in call_edits(file, call, move)], ""
+
+
+def _constructions(file: SourceFile, definition: ast.ClassDef) -> tuple[list[ast.Call], bool]:
+    """The calls whose arguments reach the base of a class without a constructor, and whether these are all.
+
+    They are the calls of the class and what the constructors of its own subclasses hand up.
+    """
+    calls: list[ast.Call] = []
+    complete = True
+    for load in file.names.loads.get(definition.name, ()):
+        if not any(binding.node is definition for binding in file.names.lookup(load)):
+            continue
+        parent = file.parent(load)
+        if isinstance(parent, ast.Call) and parent.func is load:
+            calls.append(parent)
+        elif isinstance(parent, ast.ClassDef) and load in parent.bases and parent is not definition:
+            constructor = _constructor(parent)
+            if constructor is not None:
+                calls += _super_calls(file, constructor, ())
+            else:
+                inner, seen = _constructions(file, parent)
+                calls += inner
+                complete = complete and seen
+        elif not _is_type_test(file, load):
+            complete = False
+    return calls, complete
