@@ -13,11 +13,12 @@ from typing import NamedTuple
 from tests.flow.recorder import INIT_SCALE
 
 HEAD = """\
+import contextlib
 import torch
 from torch.amp import GradScaler, autocast
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 """
-_NAMES = ("model", "model_b", "opt", "opt_b", "loader", "scaler", "loss", "loss_b", "extra", "x", "y")
+_NAMES = ("model", "model_b", "opt", "opt_b", "loader", "scaler", "scaler_b", "loss", "loss_b", "extra", "x", "y")
 
 
 class Arm(NamedTuple):
@@ -38,11 +39,15 @@ Node = str | Block
 
 
 class Program(NamedTuple):
-    """A text, the flags that `train` takes, and its shape: `one` optimizer, two with a `joint` loss, or a `gan`."""
+    """A text, the flags that `train` takes, and its shape: `one` optimizer, two with a `joint` loss, or a `gan`.
+
+    `given`: the scaler is a parameter.
+    """
 
     text: str
     flags: tuple[str, ...]
     shape: str
+    given: bool = False
 
 
 def lines(nodes: list[Node], depth: int = 0) -> list[str]:
@@ -79,6 +84,11 @@ class Writer:
         self.in_class = False
         self.amp_flag = ""  # the flag that switches the scaler off
         self.may_be_none = False  # by making it None
+        self.given = False  # the scaler is a parameter
+        self.scaler_of_b = "scaler"  # the scaler of the second optimizer
+        self.boundary_name = ""  # the name of the boundary's test
+        self.boundary_test = ""
+        self.methods: list[str] = []  # the body of a method for one batch
 
     def one_of(self, *options: str) -> str:
         """A random option."""
@@ -104,6 +114,9 @@ class Writer:
         self.two = self.sometimes(0.3)
         shape = self.one_of("joint", "gan") if self.two else "one"
         scaler = self.scaler()
+        if shape == "gan" and not self.given and self.sometimes(0.3):
+            self.scaler_of_b = "scaler_b"
+            scaler += [_renamed(node, "scaler", "scaler_b") for node in scaler]
         loop = self.loop(shape)
         body: list[Node] = [] if self.in_class else list(scaler)
         body += loop
@@ -111,12 +124,17 @@ class Writer:
             self.change(body)
         if self.sometimes(0.35):
             self.extract(body)
+        if self.sometimes(0.2):
+            self.batch_function(body)
         return self.text(body, scaler, shape)
 
     def scaler(self) -> list[Node]:
         """How the scaler comes to be."""
         made = f'GradScaler("cpu", init_scale={INIT_SCALE}'
-        how = self.one_of("plain", "plain", "plain", "enabled", "none", "arms")
+        how = self.one_of("plain", "plain", "plain", "enabled", "none", "arms", "given")
+        if how == "given":
+            self.given = True
+            return []
         if how == "enabled":
             self.amp_flag = self.flag()
             return [f"scaler = {made}, enabled={self.amp_flag})"]
@@ -131,14 +149,14 @@ class Writer:
             ]
         return [f"scaler = {made})"]
 
-    def guarded(self, amp: list[Node], plain: list[Node], needed: bool) -> list[Node]:
+    def guarded(self, amp: list[Node], plain: list[Node], needed: bool, scaler: str = "scaler") -> list[Node]:
         """Statements for the scaler, behind a test where the scaler may be None."""
         if not needed:
             return amp
         flag = self.amp_flag
-        test = self.one_of(f"if {flag}:", "if scaler is not None:", "if scaler:")
+        test = self.one_of(f"if {flag}:", f"if {scaler} is not None:", f"if {scaler}:")
         if self.sometimes(0.15):
-            return [Block(Arm(self.one_of(f"if not {flag}:", "if scaler is None:"), plain), Arm("else:", amp))]
+            return [Block(Arm(self.one_of(f"if not {flag}:", f"if {scaler} is None:"), plain), Arm("else:", amp))]
         return [Block(Arm(test, amp), Arm("else:", plain))]
 
     def loop(self, shape: str) -> list[Node]:
@@ -156,7 +174,14 @@ class Writer:
             body += self.joint(shape, none, accumulation, zero_first)
         if self.sometimes(0.12):
             body.insert(self.choice.randrange(2), Block(Arm(f"if {self.data()}:", ["continue"])))
+        if self.boundary_name:
+            body.insert(0, f"{self.boundary_name} = {self.boundary_test}")
         loop: list[Node] = [Block(Arm("for i, (x, y) in enumerate(loader):", body))]
+        form = self.choice.random()
+        if form < 0.1:
+            loop = [Block(Arm("for i in range(len(loader)):", ["x, y = loader[i]", *body]))]
+        elif form < 0.15:
+            loop = ["i = -1", Block(Arm("while i + 1 < len(loader):", ["i += 1", "x, y = loader[i]", *body]))]
         if self.sometimes(0.2):
             loop = [Block(Arm("for epoch in range(2):", loop))]
         if self.sometimes(0.06):
@@ -165,14 +190,25 @@ class Writer:
 
     def data(self) -> str:
         """A test on data or a flag."""
-        return self.one_of("y.sum() > 0.5", "y > 0.5", self.flag(), "i == 3", "y < 0.5")
+        return self.one_of("y.sum() > 0.5", "y > 0.5", "(high := y > 0.5)", self.flag(), "i == 3", "y < 0.5")
 
     def region(self, inner: list[Node]) -> list[Node]:
         """An autocast region."""
         options = self.one_of("dtype=torch.float16", "dtype=torch.bfloat16", "")
         if self.amp_flag and self.sometimes(0.5):
             options = f"{options}, enabled={self.amp_flag}".lstrip(", ")
-        return [Block(Arm(f'with autocast("cpu"{", " if options else ""}{options}):', inner))]
+        made = f'autocast("cpu"{", " if options else ""}{options})'
+        form = self.choice.random()
+        if form < 0.08:
+            return [f"context = {made}", Block(Arm("with context:", inner))]
+        if form < 0.16:
+            return [Block(Arm(f"with {made} if {self.flag()} else contextlib.nullcontext():", inner))]
+        if form < 0.22:
+            entered: Node = f"stack.enter_context({made})"
+            return [Block(Arm("with contextlib.ExitStack() as stack:", [entered, *inner]))]
+        if form < 0.28:
+            return [Block(Arm(f"with torch.enable_grad(), {made}:", inner))]
+        return [Block(Arm(f"with {made}:", inner))]
 
     def clip(self, models: list[str]) -> list[Node]:
         """A clip of the gradients of models."""
@@ -180,20 +216,23 @@ class Writer:
         for model in models:
             call = self.one_of("clip_grad_norm_({}.parameters(), 1.0)", "clip_grad_value_({}.parameters(), 0.5)")
             clips.append(call.format(model))
+        if self.sometimes(0.1):
+            return [Block(Arm(f"for p in {model}.parameters():", ["p.grad.clamp_(-1, 1)"])) for model in models]
         if self.sometimes(0.2) and len(clips) == 1:
             clips = ["norm = clip_grad_norm_(model.parameters(), 1.0)"] if models == ["model"] else clips
         return clips
 
     def part(self, model: str, opt: str, loss: str, value: str, none: bool) -> list[Node]:
         """One optimizer's own backward, step and update."""
+        scaler = self.scaler_of_b if opt == "opt_b" else "scaler"
         first: list[Node] = [f"{opt}.zero_grad()", *self.region([f"{loss} = {value}"])]
         clip = self.clip([model]) if self.sometimes(0.4) else []
-        amp: list[Node] = [f"scaler.scale({loss}).backward()"]
+        amp: list[Node] = [f"{scaler}.scale({loss}).backward()"]
         if clip:
-            amp += [f"scaler.unscale_({opt})", *clip]
-        amp += [f"scaler.step({opt})", "scaler.update()"]
+            amp += [f"{scaler}.unscale_({opt})", *clip]
+        amp += [f"{scaler}.step({opt})", f"{scaler}.update()"]
         plain: list[Node] = [f"{loss}.backward()", *clip, f"{opt}.step()"]
-        return first + self.guarded(amp, plain, none)
+        return first + self.guarded(amp, plain, none, scaler)
 
     def joint(self, shape: str, none: bool, accumulation: bool, zero_first: bool) -> list[Node]:
         """One backward for one optimizer or for two."""
@@ -259,7 +298,12 @@ class Writer:
         """The test for the end of an accumulation window, "" without one."""
         if not accumulation:
             return ""
-        return self.one_of("(i + 1) % 2 == 0", "i % 2 == 1", "(i + 1) % 2 == 0 or i + 1 == len(loader)")
+        test = self.one_of("(i + 1) % 2 == 0", "i % 2 == 1", "(i + 1) % 2 == 0 or i + 1 == len(loader)")
+        if self.boundary_name or self.sometimes(0.25):
+            self.boundary_name = self.boundary_name or self.one_of("boundary", "last", "ready")
+            self.boundary_test = self.boundary_test or test
+            return self.boundary_name
+        return test
 
     def at(self, boundary: str, inner: list[Node]) -> list[Node]:
         """Statements under the boundary's test."""
@@ -273,7 +317,7 @@ class Writer:
             (block, at)
             for block in bodies(body)
             for at, node in enumerate(block)
-            if isinstance(node, str) and re.search(r"scaler\.|\.step\(|zero_grad|clip_|backward", node)
+            if isinstance(node, str) and re.search(r"scaler(_b)?\.|\.step\(|zero_grad|clip_|backward", node)
             if "GradScaler" not in node
         ]
         if not places:
@@ -294,9 +338,9 @@ class Writer:
             word = self.one_of("continue", "continue", "break", "return")
             block.insert(at, Block(Arm(f"if {self.data()}:", [word])))
         elif how == 5:
-            block[at] = re.sub(r"^scaler\.step\((\w+)\)$", r"\1.step()", node)
+            block[at] = re.sub(r"^scaler(?:_b)?\.step\((\w+)\)$", r"\1.step()", node)
         elif how == 6:
-            block[at] = re.sub(r"scaler\.scale\((\w+)\)\.", r"\1.", node)
+            block[at] = re.sub(r"scaler(?:_b)?\.scale\((\w+)\)\.", r"\1.", node)
         elif how == 7:
             block[at] = Block(
                 Arm("try:", [node]), Arm("except RuntimeError:", [self.one_of("pass", "continue", "raise")])
@@ -312,8 +356,8 @@ class Writer:
 
     def other(self, node: str) -> list[Node]:
         """What may stand in the other arm."""
-        plain = re.sub(r"^scaler\.step\((\w+)\)$", r"\1.step()", node)
-        plain = re.sub(r"scaler\.scale\((\w+)\)\.", r"\1.", plain)
+        plain = re.sub(r"^scaler(?:_b)?\.step\((\w+)\)$", r"\1.step()", node)
+        plain = re.sub(r"scaler(?:_b)?\.scale\((\w+)\)\.", r"\1.", plain)
         return [self.one_of(plain, node, "scaler.update()")]
 
     def merge(self, block: list[Node], at: int) -> None:
@@ -343,23 +387,53 @@ class Writer:
         self.helpers += [f"def {name}({', '.join(used)}):", *(f"    {node}" for node in moved), "", ""]
         block[start:end] = [call]
 
+    def batch_function(self, body: list[Node]) -> None:
+        """Make the body of the loop a function of its own: a closure, or a method."""
+        loops = [
+            arm.body
+            for block in bodies(body)
+            for node in block
+            if isinstance(node, Block)
+            for arm in node.arms
+            if arm.header == "for i, (x, y) in enumerate(loader):"
+        ]
+        inner = lines(loops[0]) if loops else ["break"]
+        if any(line.strip() in ("break", "return") for line in inner):
+            return
+        inner = [re.sub(r"^(\s*)continue$", r"\1return", line) for line in inner]
+        if self.in_class:
+            self.methods = inner
+            loops[0][:] = ["self.batch(i, x, y, loader, loss_fn, aux_fn)"]
+            return
+        loops[0][:] = ["batch(i, x, y)"]
+        outer = next(
+            at for at, node in enumerate(body) if isinstance(node, Block) and "loader" in "".join(lines([node]))
+        )
+        body[outer:outer] = ["def batch(i, x, y):", *(f"    {line}" for line in inner)]
+
     # -- the text -----------------------------------------------------------------------------------------------------
 
     def text(self, body: list[Node], scaler: list[Node], shape: str) -> Program:
         """The whole text."""
         extra = ["model_b", "opt_b"] if self.two else []
-        source = "\n".join(lines(body))
+        source = "\n".join([*lines(body), *self.methods])
         flags = [
             name for name in ("use_amp", "flag", "warm") if re.search(rf"\b{name}\b", source + "\n".join(lines(scaler)))
         ]
+        extra += ["scaler"] if self.given else []
         parameters = ", ".join(["model", "opt", *extra, "loader", "loss_fn", "aux_fn", *flags])
         parts = [HEAD, "", *self.helpers]
         if not self.in_class:
-            return Program("\n".join([*parts, f"def train({parameters}):", *lines(body, 1), ""]), tuple(flags), shape)
+            return Program(
+                "\n".join([*parts, f"def train({parameters}):", *lines(body, 1), ""]), tuple(flags), shape, self.given
+            )
         held = ["model", "opt", *extra, *flags]
-        made = ["scaler", *held]
+        made = ["scaler", "scaler_b", *held]
+        batch = [re.sub(rf"\b({'|'.join(made)})\b(?!=)", r"self.\1", f"        {line}") for line in self.methods]
+        if batch:
+            batch = ["    def batch(self, i, x, y, loader, loss_fn, aux_fn):", *batch, ""]
         inside = [re.sub(rf"\b({'|'.join(made)})\b(?!=)", r"self.\1", line) for line in lines(body, 2)]
-        setup = [re.sub(r"\bscaler\b", "self.scaler", line) for line in lines(scaler, 2)]
+        setup = [re.sub(r"\b(scaler(?:_b)?)\b", r"self.\1", line) for line in lines(scaler, 2)]
         own = ", ".join(["self", *held])
         return Program(
             "\n".join(
@@ -370,6 +444,7 @@ class Writer:
                     *(f"        self.{name} = {name}" for name in held),
                     *setup,
                     "",
+                    *batch,
                     "    def fit(self, loader, loss_fn, aux_fn):",
                     *inside,
                     "",
@@ -382,7 +457,15 @@ class Writer:
             ),
             tuple(flags),
             shape,
+            self.given,
         )
+
+
+def _renamed(node: Node, old: str, new: str) -> Node:
+    """The same statement about another name."""
+    if isinstance(node, str):
+        return re.sub(rf"\b{old}\b", new, node)
+    return Block(*(Arm(arm.header, [_renamed(each, old, new) for each in arm.body]) for arm in node.arms))
 
 
 def _movable(node: str) -> bool:

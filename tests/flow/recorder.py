@@ -44,7 +44,10 @@ RAISED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Attempted update but _scale is None", ("unscaled-backward", "update-before-step", "update-in-accumulation")),
     ("Attempted unscale_ but _scale is None", ("unscaled-backward", "unscale-in-accumulation")),
     ("_scale is None", ("unscaled-backward",)),
-    ("'NoneType' object has no attribute", ("scaler-maybe-unbound",)),
+    *(
+        (f"'NoneType' object has no attribute '{method}'", ("scaler-maybe-unbound",))
+        for method in ("scale", "unscale_", "step", "update")
+    ),
     ("cannot access local variable 'scaler'", ("scaler-maybe-unbound",)),
 )
 """What torch or Python says, and the kinds of findings that foresee it."""
@@ -158,6 +161,12 @@ class Recorder:
             clear = not self.several or not (self.apart or self._unscaled_since_update)
             self.note(("clip-before-unscale",), rows, required=clear)
 
+    def clamped(self, tensor: Any) -> None:
+        """Clip by hand, if it is the gradient of a weight."""
+        owners = [w for w in self._weights.values() if w.grad is not None and w.grad.data_ptr() == tensor.data_ptr()]
+        if owners:
+            self.clipped(owners)
+
     def _unscaled(self, scaler: Any, optimizer: Any) -> None:
         version = self._versions.get(id(scaler), 0)
         for weight in optimizer.weights():
@@ -200,7 +209,9 @@ class Recorder:
                 both |= self._unscale_rows(optimizer)
                 self.note(("unscale-in-accumulation",), both, required=not self.several)
             elif not through_scaler and one.state in ("scaled", "right"):
-                self.note(("step-bypasses-scaler",), both)
+                # Right gradients stay right after an update; only the check for infinities is passed over.
+                stale = one.state == "right" and one.version != self._versions.get(id(one.scaler), 0)
+                self.note(("step-bypasses-scaler",), both, required=not stale)
             one.spent_by = "scaler" if through_scaler else "plain"
         if not through_scaler and not fresh and spent and all(one.spent_by == "scaler" for one in spent):
             self.note(("double-step",), rows | self._unscale_rows(optimizer))
@@ -284,7 +295,7 @@ class Recorder:
             if "inf checks were recorded for" in str(error):
                 rows |= self._zero_rows(optimizer)
                 required = (self._threw_away(optimizer) and not self.apart) or (bool(made) and not self.several)
-            elif "_scale is None" in str(error) and optimizer is not None:
+            elif "_scale is None" in str(error):
                 required = bool(made)  # a program that has no backward lacks more than this
             self.note(kinds_of(error), rows, required)
             error.noted = True  # type: ignore[union-attr]

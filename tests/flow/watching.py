@@ -66,6 +66,14 @@ def _clip(original: Callable[..., Any]) -> Callable[..., Any]:
     return clip
 
 
+def _clamp(original: Callable[..., Any]) -> Callable[..., Any]:
+    def clamp_(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        _current().clamped(tensor)
+        return original(tensor, *args, **kwargs)
+
+    return clamp_
+
+
 @contextmanager
 def recording() -> Iterator[None]:
     """Put the recorder's hooks into torch while programs run."""
@@ -84,6 +92,7 @@ def recording() -> Iterator[None]:
     patch(scaler, "unscale_", lambda f: lambda *a: _current().unscale(f, *a))
     patch(scaler, "step", lambda f: lambda *a, **k: _current().step(f, *a, **k))
     patch(scaler, "update", lambda f: lambda *a: _current().update(f, *a))
+    patch(torch.Tensor, "clamp_", _clamp)
     patch(utilities, "clip_grad_norm_", _clip)
     patch(utilities, "clip_grad_value_", _clip)
     patch(autocast, "__enter__", _entering)
