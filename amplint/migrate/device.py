@@ -213,7 +213,9 @@ def _always_cuda(file: SourceFile) -> bool:
 
 def uses_gpu(file: SourceFile) -> bool:
     """Whether a script may run on a GPU: it names CUDA, an accelerator, or a device that comes from elsewhere."""
-    return _is_moved(file) or "accelerator" in file.text or bool(_DEVICE.search(" ".join(file.names.loads)))
+    if _is_moved(file) or _always_cuda(file) or "accelerator" in file.text:
+        return True
+    return any(_DEVICE.search(name) for name in (*file.names.loads, *file.names.attributes))
 
 
 def _is_moved(file: SourceFile) -> bool:

@@ -240,7 +240,8 @@ class _Plan:
                 for argument in node.args:
                     if isinstance(argument, (ast.Name, ast.Attribute)) and self.facts.is_module(argument):
                         return path_of(argument)
-        return ""
+        owner = self.file.values.enclosing_class(run.first)
+        return "self" if owner is not None and self.facts.is_module_class(owner) else ""
 
     def finish(self) -> tuple[Edit, ...]:
         """All edits, the import of torch included."""
