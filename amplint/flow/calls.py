@@ -6,7 +6,7 @@ from amplint.flow import ir
 from amplint.flow.events import Events
 from amplint.flow.guards import Frame, atoms
 from amplint.flow.program import Program
-from amplint.flow.summaries import Summaries
+from amplint.flow.summaries import Effect, Summaries
 from amplint.flow.worlds import Abstract, World, Worlds, join
 
 MAX_DEPTH = 5
@@ -82,21 +82,23 @@ class Calls(Events):
             cells[prefix + name.lstrip("%")] = ("unbound",)
         entry = world.copy(cells={**world.cells, **cells})
         key = self.summaries.key(statement, (*self.stack, statement.span), alias, entry)
-        known = self.summaries.find(key) if self.quiet and not self.sinks else None
-        if known is None:
+        effect = self.summaries.find(key) if self.quiet else None
+        if effect is None:
             self.frame = Frame(procedure, prefix, outer, alias)
             self.frames.append(self.frame)
             self.active.append(statement.target)
             stack, self.stack = self.stack, (*self.stack, statement.span)
+            self.sinks.append([])
             out = self.block(procedure.body, [entry])
+            effect = Effect(join(out.normal + out.returned), self.sinks.pop())
             self.stack = stack
             self.active.pop()
             self.frames.pop()
             self.frame = caller
-            known = join(out.normal + out.returned)
-            if not self.sinks:
-                self.summaries.keep(key, known)
-        return [self._back(after, prefix, statement) for after in known]
+            self.summaries.keep(key, effect)
+        if self.sinks:
+            self.sinks[-1] += effect.raised
+        return [self._back(after, prefix, statement) for after in effect.left]
 
     def _outer_frame(self, procedure: ir.Procedure, caller: Frame) -> Frame | None:
         """The frame around a closure: the running one of the function that defines it."""

@@ -13,7 +13,7 @@ from amplint.flow.guards import Frame
 from amplint.flow.loops import one_sided_zero_grad, repeated_optimizers
 from amplint.flow.program import MODULE, Program
 from amplint.flow.protocol import UNKNOWN
-from amplint.flow.roots import class_worlds, module_worlds, stepped_pairs
+from amplint.flow.roots import class_worlds, module_worlds, split_iterations, stepped_pairs
 from amplint.flow.statements import BudgetError, Statements
 from amplint.flow.verdicts import Hit, Tally, violations
 from amplint.flow.violations import Violation
@@ -21,10 +21,13 @@ from amplint.flow.worlds import World, join
 
 MAX_STEPS = 20_000
 """World-steps for one root; and for all roots of a file, which keeps any file under two seconds."""
-MAX_STEPS_OF_FILE = 50_000
+MAX_STEPS_OF_FILE = 80_000
 
 _WHOLE_ITERATION = frozenset({"backward", "step"})
 """The kinds of a procedure that is one iteration: the loop around it is elsewhere, so it is entered again."""
+
+_WITHOUT_UPDATE = frozenset({"missing-update", "update-skipped-on-path"})
+"""All that can be said of methods whose caller is elsewhere and may do more between them."""
 
 
 class Engine:
@@ -37,6 +40,7 @@ class Engine:
         self.program = program
         self.unfinished: list[str] = []
         self._left = MAX_STEPS_OF_FILE
+        self._beyond: set[str] = set()
 
     def run(self) -> list[Violation]:
         """All violations, in the order of the text."""
@@ -51,28 +55,43 @@ class Engine:
         roots.sort(key=lambda procedure: procedure.name == MODULE)  # what the module calls has been seen by then
         for procedure in roots:
             hits += self._analyse(procedure, alone=procedure.name not in called)
+        for procedure in split_iterations(self.program):
+            hits += [hit for hit in self._analyse(procedure, alone=True) if hit[0].kind in _WITHOUT_UPDATE]
         return violations(hits, stepped_pairs(self.program))
 
     def _analyse(self, procedure: ir.Procedure, *, alone: bool) -> list[tuple[Hit, bool]]:
         """The hits of one root. The optimizers that it turns out to use decide how sure the gradients' owner is."""
-        hits = self._run(procedure, alone=alone, several=False)
-        return hits if hits is not None else self._run(procedure, alone=alone, several=True) or []
+        several, coarse = False, bool(self._beyond & self.program.reached(procedure)) if self._beyond else False
+        if coarse and not any(isinstance(statement, ir.Event) for statement in ir.every(procedure.body)):
+            return []  # it only leads to what was too much by itself
+        while True:
+            run = Root(self.program, procedure, alone=alone)
+            run.several, run.coarse = several, coarse
+            run.budget = min(MAX_STEPS, self._left)
+            try:
+                run.interpret()
+            except BudgetError:
+                if coarse or self._left <= run.steps:
+                    self.unfinished.append(procedure.name)
+                    return []
+                coarse = True
+                self._beyond.add(procedure.name)
+            else:
+                if run.count_optimizers() < 2 or several:
+                    return self._believed(run)
+            finally:
+                self._left -= run.steps
+            several = several or run.count_optimizers() > 1
 
-    def _run(self, procedure: ir.Procedure, *, alone: bool, several: bool) -> list[tuple[Hit, bool]] | None:
-        """The hits of a root; None if it uses several optimizers and that was not known."""
-        run = Root(self.program, procedure, alone=alone)
-        run.several = several
-        run.budget = min(MAX_STEPS, self._left)
-        try:
-            run.interpret()
-        except BudgetError:
-            self.unfinished.append(procedure.name)
-            return []
-        finally:
-            self._left -= run.steps
-        if run.count_optimizers() > 1 and not several:
-            return None
-        return run.tally.certain_hits()
+    def _believed(self, run: Root) -> list[tuple[Hit, bool]]:
+        """The hits of a run. One that saw only some paths proves nothing, least of all that an `update()` is missing
+        that is in the program.
+        """
+        hits = run.tally.certain_hits()
+        if not run.coarse:
+            return hits
+        updates = "update" in self.program.kinds(run.procedure.body)
+        return [(hit, False) for hit, _ in hits if hit.kind != "missing-update" or not updates]
 
 
 class Root(Statements):

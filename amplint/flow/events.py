@@ -33,6 +33,8 @@ class Events(Reports):
 
     def feed(self, event: ir.Event, world: World) -> Worlds:
         """The worlds after an event."""
+        if event.kind not in ("backward", "scale") and any(key[0] == "run" for key in world.marks):
+            world = world.copy(marks={key: mark for key, mark in world.marks.items() if key[0] != "run"})
         if event.kind in _OF_SCALER:
             return self._feed_scaler(event, world)
         if event.kind in ("backward", "autograd"):
@@ -141,15 +143,27 @@ class Events(Reports):
         if loss is not None and loss[0] == "scaled":
             world = self._scaled_backward(event, str(loss[1]), world)
         elif self.nothing_scaled or (loss is not None and loss[0] in ("plain", "null", "bool")):
-            first = not any(key[0] == "gradients" and state == "plain" for key, state in world.types.items())
-            for name in world.scalers():
-                world = self._on_all(event, "plain-backward", name, world)
-            if first or self.several:
-                world = world.marked(("plain",), self.mark(event.span))
+            world = self._plain_backward(event, world)
         else:
             types = {key: UNKNOWN if key[0] == "gradients" else state for key, state in world.types.items()}
             world = world.copy(types=types).marked(("plain",), self.mark(event.span))
         return world
+
+    def _plain_backward(self, event: ir.Event, world: World) -> World:
+        """The first of the plain backwards that a step sums up is the one to blame.
+
+        With several optimizers it is the first of those that follow one another: others may belong to others.
+        """
+        first = self.mark(event.span)
+        run = ("run", str(self.branches[-1].span.start) if self.branches else "")
+        if self.several:
+            first = world.marks.get(run, first)
+        marks = {**world.marks, run: first, ("plain",): first}
+        for name in world.scalers():
+            if self.several or "plain" not in world.gradients(name):
+                marks["plain", name] = first
+            world = self._on_all(event, "plain-backward", name, world)
+        return world.copy(marks=marks)
 
     def _scaled_backward(self, event: ir.Event, name: str, world: World) -> World:
         if ("scale", name) not in world.types:
@@ -237,7 +251,7 @@ class Events(Reports):
             known = [owner] if owning and owner is not None else world.optimizers(name) or ["*"]
             owned[name] = {optimizer: world.state("gradients", name, optimizer) for optimizer in known}
         every = [state for states in owned.values() for state in states.values()]
-        if any(state in ("unscaled", UNKNOWN, "mixed", "late", "plain") for state in every):
+        if any(state in ("unscaled", "early", UNKNOWN, "mixed", "late", "plain") for state in every):
             return world
         for name, states in owned.items():
             self.count(event, world)
@@ -251,12 +265,21 @@ class Events(Reports):
         return world
 
     def _owner(self, event: ir.Event) -> str | None:
-        """The optimizer whose parameters an event uses, where the only candidate is known."""
+        """The optimizer whose parameters an event uses, where the only candidate is known: the one that got them, or
+        else, of several that end differently, the one with the same end (`net_d` and `optimizer_d`).
+        """
         if event.params is None:
             return None
         place = self.frame.resolve(event.params)
         owners = [optimizer for optimizer in self.optimizers if place in self.owners.get(optimizer, ())]
-        return owners[0] if len(owners) == 1 else None
+        if len(owners) == 1:
+            return owners[0]
+        ends: dict[str, str] = {}
+        for optimizer in self.optimizers:
+            ends.setdefault(_ending(self.homes.get(optimizer, optimizer)), optimizer)
+        if len(ends) < max(self.count_optimizers(), 2):
+            return None
+        return ends.get(_ending(place)) if "" not in ends else None
 
     def _doubt_gradients(self, event: ir.Event, world: World) -> World:
         """Something changed gradients in a way that can't be followed: those of one optimizer, or all."""
@@ -291,3 +314,9 @@ class Events(Reports):
             hit = Hit("step-in-autocast", where, step.span, False, (label,), (), "", "", region.span, again=True)
             self.tally.hit(event.kind, self.where(event), world, hit)
         return world.typed(key, "entered")
+
+
+def _ending(path: str) -> str:
+    """What comes after the last underscore of a path's last name, "" without one."""
+    name = path[path.rfind(".") + 1 :]
+    return name[name.rfind("_") + 1 :] if "_" in name else ""

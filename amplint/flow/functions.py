@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from amplint.flow.predicates import is_predicate
 from amplint.flow.program import MODULE
 from amplint.flow.vocabulary import SCALERS
 
@@ -49,6 +50,7 @@ class Functions:
         self.bases: dict[str, tuple[str, ...]] = {}
         self.scaler_classes: set[str] = set()
         self.optimizer_classes: set[str] = set()
+        self._predicates: dict[str, bool] = {}
         self.module = self._add(Function(MODULE, file.tree, file.names.module, None, None))
         for node, scope in file.names.scopes.items():
             if scope.kind == "class":
@@ -107,6 +109,13 @@ class Functions:
         self.methods[name] = found
         self.bases[name] = tuple(bases)
         return found
+
+    def is_predicate(self, function: Function) -> bool:
+        """Whether a function only answers a question."""
+        known = self._predicates.get(function.name)
+        if known is None:
+            known = self._predicates[function.name] = is_predicate(function.node)
+        return known
 
     def around(self, node: ast.AST) -> Function:
         """The function that evaluates a node."""

@@ -136,6 +136,10 @@ class Guards:
             return TRUE
         if found[0] == "object" and not str(found[1]).startswith("new@"):
             return self._none_atom(str(found[1]))
+        if found[0] == "when" and isinstance(found[1], tuple) and found[1][0] == "atom":
+            copied = str(found[1][1])
+            if self.depends.get(copied) == (copied,):  # the truth of a path: the value was copied from there
+                return self._none_atom(copied)
         return MAYBE if found[0] in ("plain", "when", "unbound") else FALSE
 
     def _none_atom(self, path: str) -> Formula:

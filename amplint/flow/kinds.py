@@ -36,6 +36,7 @@ class Kinds:
         ]
         for _ in range(2):  # what a use says of one name helps with the next
             self._uses(calls)
+            self._arguments()
             self._aliases()
 
     # -- asking ------------------------------------------------------------------------------------------------------
@@ -217,8 +218,41 @@ class Kinds:
             if self.key(path, function) in zeroed or OPTIMIZER_NAME.search(path.rpartition(".")[2]):
                 self._say(path, function, OPTIMIZER)
 
+    def _arguments(self) -> None:
+        """What a parameter is, the argument is too."""
+        known: dict[str, list[tuple[Function, list[tuple[int, str, str]]]]] = {}
+        for function in self.functions.by_node.values():
+            if isinstance(function.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                args = function.node.args
+                names = [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+                kinds = [(i, name, self._table.get((function.name, name), "")) for i, name in enumerate(names)]
+                meant = [entry for entry in kinds if entry[2] in (SCALER, OPTIMIZER)]
+                if meant:
+                    known.setdefault(function.node.name, []).append((function, meant))
+        for call in self.file.names.calls if known else ():
+            candidates = known.get(last_name(call.func), ())
+            if len(candidates) != 1:
+                continue
+            callee, meant = candidates[0]
+            caller = self.functions.around(call)
+            if not self._calls(call.func, callee, caller) or any(isinstance(a, ast.Starred) for a in call.args):
+                continue
+            keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+            for index, name, kind in meant:
+                at = index - 1 if callee.receiver is not None else index
+                argument = call.args[at] if 0 <= at < len(call.args) else keywords.get(name)
+                self._say(path_of(argument), caller, kind)
+
+    def _calls(self, func: ast.expr, callee: Function, caller: Function) -> bool:
+        """Whether a call by the name of a function of the file reaches that function."""
+        if isinstance(func, ast.Name):
+            home = self.functions.home(func.id, caller)
+            return callee.owner is None and home is (callee.outer or self.functions.module)
+        receiver = path_of(func.value) if isinstance(func, ast.Attribute) else None
+        return callee.owner is not None and receiver is not None and receiver == caller.receiver
+
     def _aliases(self) -> None:
-        """`opt = self.optimizer`, loops over collections, and what they say back of the collection."""
+        """`opt = self.optimizer` (and what the name says of the attribute), and loops over collections."""
         for function in self.functions.by_node.values():
             for bindings in function.scope.bindings.values():
                 for binding in bindings:
@@ -227,6 +261,8 @@ class Kinds:
                         kind = self.of(path_of(binding.value), function)
                         if kind:
                             self._say(binding.name, function, kind)
+                        elif (mine := self.of(binding.name, function)) in (SCALER, OPTIMIZER):
+                            self._say(path_of(binding.value), function, mine)
                     elif isinstance(node, (ast.For, ast.AsyncFor)):
                         self._elements(node.target, node.iter, function)
         for node in self.file.names.scopes:
@@ -236,6 +272,10 @@ class Kinds:
     def _elements(self, target: ast.expr, source: ast.expr, function: Function) -> None:
         if isinstance(source, (ast.Tuple, ast.List)):
             mine = self.of(path_of(target), function)
+            names = [path_of(item) or "" for item in source.elts]
+            if not mine and names and all(OPTIMIZER_NAME.search(name.rpartition(".")[2]) for name in names):
+                mine = OPTIMIZER
+                self._say(path_of(target), function, mine)
             for item in source.elts if mine in (SCALER, OPTIMIZER) else ():
                 self._say(path_of(item), function, mine)
             return

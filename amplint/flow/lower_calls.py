@@ -5,9 +5,12 @@ from __future__ import annotations
 import ast
 
 from amplint.flow import ir
+from amplint.flow.conditions import atom
+from amplint.flow.functions import Function
 from amplint.flow.kinds import OPTIMIZER, SCALER
 from amplint.flow.lower_callees import CalleeLowering
 from amplint.flow.paths import last_name, path_of, root_of
+from amplint.flow.predicates import parts_read
 from amplint.flow.vocabulary import (
     AUTOCAST_NAME,
     AUTOCASTS,
@@ -169,8 +172,7 @@ class CallLowering(CalleeLowering):
         if method == "update":
             if arguments:  # a new scale by hand: torch does not look at the recorded checks
                 self.out.append(ir.Escape(scaler, False))
-            else:
-                self.out.append(ir.Event("update", span, scaler=scaler))
+            self.out.append(ir.Event("update", span, scaler=scaler))
             return ir.Plain()
         if method == "get_scale":
             self.out.append(ir.Event("scaler-use", span, scaler=scaler))
@@ -239,8 +241,40 @@ class CallLowering(CalleeLowering):
         if isinstance(receiver, ast.Call) and own.receiver and self.function.receiver:
             instance = f"%{self.function.receiver}"
         arguments = self.arguments(node)
+        if (answer := self._answer(own, node, instance)) is not None:
+            return answer
         self.out.append(ir.Invoke(target, arguments, result, span, instance))
         return ir.Copy(result)
+
+    def _answer(self, callee: Function, node: ast.Call, instance: str | None) -> ir.Cond | None:
+        """What a function says that only answers a question, as an atom of its arguments and what it reads."""
+        if not self.functions.is_predicate(callee):
+            return None
+        texts, paths = [f"{callee.name}("], list[str]()
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            path = path_of(argument)
+            if isinstance(argument, ast.Constant):
+                texts[-1] += f"{argument.value!r}, "
+            elif path is None or "[*]" in path:
+                found = atom(argument, self.name)
+                if not isinstance(found, ir.Atom):
+                    return None
+                texts[-1] += found.texts[0]
+                texts += found.texts[1:]
+                paths += found.paths
+                texts[-1] += ", "
+            else:
+                paths.append(self.name(path))
+                texts.append(", ")
+        if callee.receiver is not None and isinstance(callee.node, ast.FunctionDef):
+            parts = parts_read(callee.node, callee.receiver)
+            if parts and instance is None:
+                return None
+            for part in parts:
+                paths.append(f"{instance}{part}")
+                texts.append(" ")
+        texts[-1] += ")"
+        return ir.Atom(tuple(texts), tuple(paths))
 
     def _unknown(self, node: ast.Call, names: set[str], receiver: ast.expr | None, span: Span) -> ir.Value:
         callee = last_name(node.func)

@@ -160,6 +160,8 @@ class ExpressionLowering(GradientLowering):
                 return self.condition(test.args[0])
             if last_name(test.func) not in PURE_CALLS:
                 value = self.call(test)
+                if isinstance(value, ir.Atom):
+                    return value
                 return ir.Truthy(value.path) if isinstance(value, ir.Copy) else ir.Maybe()
         found = atom(test, self.name)
         if isinstance(found, ir.Maybe):

@@ -92,6 +92,17 @@ class Program:
             if isinstance(statement, ir.Invoke) and statement.target != name
         )
 
+    def reached(self, procedure: ir.Procedure) -> frozenset[str]:
+        """The procedures that a procedure calls, directly or through others."""
+        found: set[str] = set()
+        waiting = [procedure]
+        while waiting:
+            for statement in ir.every(waiting.pop().body):
+                if isinstance(statement, ir.Invoke) and statement.target not in found:
+                    found.add(statement.target)
+                    waiting.append(self.procedures[statement.target])
+        return frozenset(found)
+
     def makes_scalers(self) -> bool:
         """Whether any procedure makes a scaler."""
         return any(

@@ -145,7 +145,7 @@ GRADIENTS: Table = {
     ("late", "unscale"): Fault("update-between-optimizers", False, "mixed"),
     ("late", "step"): Fault("update-between-optimizers", False, "spent"),
     ("late", "plain-step"): "spent",
-    ("late", "zero-grad"): "clean",
+    ("late", "zero-grad"): "cleared",
     # Another optimizer's loss was differentiated after this one had stepped; it may or may not have reached these.
     ("blurred", "plain-backward"): UNKNOWN,
     ("blurred", "unscale"): "unscaled",

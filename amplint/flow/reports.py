@@ -70,7 +70,7 @@ class Reports(Values):
         elif kind == "unscaled-backward":
             loss = self.simple(event.loss, world) if event.loss is not None else None
             if event.kind != "backward" or (loss is not None and loss[0] == "scaled"):
-                blamed = marks.get(("plain",))
+                blamed = marks.get(("plain", name), marks.get(("plain",)))
                 if blamed is None and not (self.is_private(name, world) and self._never_scales()):
                     return
         elif kind == "update-between-optimizers":
@@ -179,10 +179,14 @@ class Reports(Values):
         self, kind: str, name: str, optimizer: str | None, world: World, event: ir.Event, place: Where
     ) -> tuple[Label, ...]:
         marks = world.marks
+        plain = kind == "unscaled-backward" and world.state("gradients", name, optimizer or "*") == "plain"
         named = (
-            (marks.get(("scaled", name)), "gradients are scaled here"),
-            (marks.get(("plain",)) if kind == "unscaled-backward" else None, "this loss is not scaled"),
-            (marks.get(("stage", name, optimizer or "*")), "unscaled or stepped here"),
+            (None if plain else marks.get(("scaled", name)), "gradients are scaled here"),
+            (
+                marks.get(("plain", name), marks.get(("plain",))) if kind == "unscaled-backward" else None,
+                "this loss is not scaled",
+            ),
+            (None if plain else marks.get(("stage", name, optimizer or "*")), "unscaled or stepped here"),
             (marks.get(("update", name)) if kind.startswith("update-be") else None, "updated here"),
             (marks.get(("zero", optimizer or "")) if kind == "no-gradients-at-step" else None, "zeroed here"),
         )

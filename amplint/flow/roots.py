@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES = 8
 _NOWHERE = Span(-2, -2)
+_PROTOCOL = frozenset({"scale", "backward", "unscale", "step", "update", "plain-step"})
 
 
 def stepped_pairs(program: Program) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -31,6 +32,30 @@ def stepped_pairs(program: Program) -> dict[str, tuple[tuple[str, str], ...]]:
     return pairs
 
 
+def split_iterations(program: Program) -> list[ir.Procedure]:
+    """For each class that backs a scaled loss in one method and steps in another: a procedure that calls both.
+
+    Whoever calls the methods in turn is in another file. Only classes in which no third method takes part in the
+    scaler's protocol count, and none of whose two methods is called in this file.
+    """
+    called = program.callers()
+    found: list[ir.Procedure] = []
+    for name, info in program.classes.items():
+        kinds = {full: program.kinds(program.procedures[full].body) & _PROTOCOL for full in info.methods.values()}
+        backs = [full for full, events in kinds.items() if events == {"scale", "backward"}]
+        steps = [full for full, events in kinds.items() if "step" in events and "backward" not in events]
+        if len(backs) != 1 or len(steps) != 1 or sum(map(bool, kinds.values())) != 2 or {*backs, *steps} & called:
+            continue
+        body = tuple(
+            ir.Invoke(full, (), f"%<{index}>", program.procedures[full].span, "%self")
+            for index, full in enumerate((*backs, *steps))
+        )
+        procedure = ir.Procedure(f"{name}.<iteration>", (), body, _NOWHERE)
+        procedure.receiver, procedure.owner = "self", name
+        found.append(procedure)
+    return found
+
+
 def module_worlds(run: Statements, worlds: Worlds) -> Worlds:
     """The worlds after the module's own assignments."""
     procedure = ir.Procedure(MODULE, (), run.program.globals, _NOWHERE)
@@ -40,7 +65,7 @@ def module_worlds(run: Statements, worlds: Worlds) -> Worlds:
     run.quiet += 1
     left = run.block(procedure.body, worlds).normal
     run.quiet -= 1
-    return _settled(left, "", worlds)
+    return _settled(run, left, "", worlds)
 
 
 def class_worlds(run: Statements, owner: str, worlds: Worlds) -> Worlds:
@@ -57,7 +82,7 @@ def class_worlds(run: Statements, owner: str, worlds: Worlds) -> Worlds:
     run.quiet -= 1
     if len(after) > 1:  # the constructor alone leaves what the other methods are there to set
         after = after[1:] if all(after[1:]) else after
-    return _settled([world for some in after for world in some], receiver, worlds)
+    return _settled(run, [world for some in after for world in some], receiver, worlds)
 
 
 def _called(run: Statements, name: str, receiver: str, worlds: Worlds) -> Worlds:
@@ -65,12 +90,15 @@ def _called(run: Statements, name: str, receiver: str, worlds: Worlds) -> Worlds
     return [after for world in worlds for after in run.invoke(call, world)]
 
 
-def _settled(left: Worlds, receiver: str, before: Worlds) -> Worlds:
+def _settled(run: Statements, left: Worlds, receiver: str, before: Worlds) -> Worlds:
     """Worlds as an entry: what is at the receiver (or global) stays, typestates are unknown."""
     entries: Worlds = []
+    chosen = _chosen(run, left)
     for world in left:
         cells = {
-            path: value for path, value in world.cells.items() if path.startswith(receiver) or path in before[0].cells
+            path: value
+            for path, value in world.cells.items()
+            if (path.startswith(receiver) or path in before[0].cells) and path not in chosen
         }
         kept = {key for value in cells.values() if value[0] == "when" for key in _atoms(value)}
         facts = frozenset(fact for fact in world.facts if fact[0] in kept or "#" not in fact[0])
@@ -81,6 +109,24 @@ def _settled(left: Worlds, receiver: str, before: Worlds) -> Worlds:
         entries.append(World(cells, types, facts))
     merged = join(entries)
     return merged if 0 < len(merged) <= MAX_ENTRIES else before
+
+
+def _chosen(run: Statements, left: Worlds) -> set[str]:
+    """The paths that hold one of several optimizers: from now on the path is the optimizer, whichever it is."""
+    held: dict[str, set[str]] = {}
+    for world in left:
+        for path, value in world.cells.items():
+            if value[0] == "object" and ("scale", str(value[1])) not in world.types:
+                held.setdefault(path, set()).add(str(value[1]))
+    chosen = {path: sorted(names) for path, names in held.items() if len(names) > 1}
+    for path, names in chosen.items():
+        families = {run.families.get(name, "") for name in names}
+        owners = {run.owners.get(name, frozenset()) for name in names}
+        if len(families) == 1:
+            run.families[path] = families.pop()
+        if len(owners) == 1:
+            run.owners[path] = owners.pop()
+    return set(chosen)
 
 
 def _atoms(value: tuple[object, ...]) -> list[str]:

@@ -11,11 +11,25 @@ from amplint.flow.worlds import Active, World, Worlds, join, view
 from amplint.model import Span
 
 MAX_ROUNDS = 8
+MAX_COARSE_ROUNDS = 2
+MAX_COARSE_WORLDS = 3
 ELSEWHERE = Span(-1, -1)
 """The place of a loop that is not in the file."""
 
 
 _MERGING = (ir.If, ir.Loop, ir.Try, ir.Within, ir.Invoke, ir.Assign, ir.Forget)
+
+
+def _few(worlds: Worlds) -> Worlds:
+    """The worlds of which most is known and in which nothing was wrong yet."""
+    if len(worlds) <= MAX_COARSE_WORLDS:
+        return worlds
+    return sorted(worlds, key=_doubtfulness)[:MAX_COARSE_WORLDS]
+
+
+def _doubtfulness(world: World) -> tuple[bool, bool, int]:
+    states = list(world.types.values())
+    return ("wrong",) in world.types, not world.scalers(), states.count(UNKNOWN)
 
 
 class BudgetError(Exception):
@@ -29,10 +43,12 @@ class Statements(Calls):
         super().__init__(program)
         self.steps = 0
         self.budget = 0
+        self.coarse = False
+        """Follow only a few of the worlds, and no exceptions: what is found happens on a path, much may be missed."""
 
     def block(self, body: ir.Block, worlds: Worlds) -> Out:
         """The ways out of a block that is entered in `worlds`."""
-        out = Out(worlds)
+        out = Out(_few(worlds) if self.coarse else worlds)
         for statement in body:
             if not out.normal:
                 break
@@ -42,6 +58,8 @@ class Statements(Calls):
             step = self.statement(statement, out.normal)
             out.also(step)
             out.normal = join(step.normal) if len(step.normal) > 1 and isinstance(statement, _MERGING) else step.normal
+            if self.coarse:
+                out.normal = _few(out.normal)
         return out
 
     def statement(self, statement: ir.Stmt, worlds: Worlds) -> Out:
@@ -162,18 +180,21 @@ class Statements(Calls):
         branches, self.branches = self.branches, list(self.branches)
         current = fresh = join(worlds)
         self.quiet += 1
-        for _ in range(MAX_ROUNDS):
+        for _ in range(MAX_ROUNDS if not self.coarse else MAX_COARSE_ROUNDS):
             once = self.round(statement, fresh)
             again = once.normal + once.continued
             if statement.span == ELSEWHERE:
                 again = again + once.returned
             seen = view(current)
+            if self.coarse:
+                again = [world for world in again if ("wrong",) not in world.types]
             current = join(current + [world.round() for world in again])
             fresh = [world for world in current if world.known() not in seen]
             if not fresh:
                 break
         else:
-            current = join(world.doubt().copy(facts=frozenset()) for world in current)
+            if not self.coarse:
+                current = join(world.doubt().copy(facts=frozenset()) for world in current)
         self.quiet -= 1
         last = self.round(statement, current)
         self.loops.pop()
@@ -224,7 +245,7 @@ class Statements(Calls):
         """`try`: handlers run in the worlds of the marked calls; `finally` once for each way out."""
         self.sinks.append([])
         out = self.block(statement.body, worlds)
-        raised = join(self.sinks.pop())
+        raised = join(self.sinks.pop()) if not self.coarse else self.sinks.pop()[:0]
         tail = self.block(statement.orelse, out.normal)
         out.also(tail)
         out.normal = tail.normal

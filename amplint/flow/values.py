@@ -116,13 +116,13 @@ class Values:
     def _copied(self, value: ir.Copy, world: World) -> Abstract | None:
         place = self.frame.resolve(value.path)
         found = world.cells.get(place)
+        if value.kind and (found is None or found[0] == "plain"):
+            return ("object", place)
         if found is not None:
             return found
         for end in range(len(place) - 1, 0, -1):  # a part of something plain is plain
             if place[end] in ".[" and (whole := world.cells.get(place[:end])) is not None:
                 return whole if whole[0] in ("plain", "scaled") else None
-        if value.kind:
-            return ("object", place)
         formula = self.guards.formula(ir.Truthy(value.path), self.frame, world)
         return ("when", formula)
 

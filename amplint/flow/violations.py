@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.model import Label, Span
@@ -76,17 +75,6 @@ KINDS = (
     "clip-after-step",
 )
 """The kinds that the engine can find."""
-
-
-_OBJECTS = re.compile(
-    r"\.autocast\b|\bimport\b[^\n#]*\bautocast\b|^[ \t]+autocast\b[ \t]*(?:,|as\b|$)"
-    r"|GradScaler|\.scale\(|\.unscale_\(|caler\.(?:step|update)\(",
-    re.MULTILINE,
-)
-"""What stands in every file that has a region or a scaler, under whatever name the scaler goes."""
-
-_EVENTS = (".backward(", ".step(", "unscale_", "caler.", "autograd.grad", "clip_grad")
-"""One of these stands in every file that takes part in the protocol; most files with autocast are models and do not."""
 
 
 class Analysis(NamedTuple):

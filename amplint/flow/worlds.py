@@ -117,7 +117,13 @@ class World:
         """What two worlds must share to merge."""
         if self._identity is None:
             apart = frozenset(item for item in self.cells.items() if item[1][0] in _KEPT_APART)
-            self._identity = apart, frozenset(self.types.items()), self.regions
+            # Who is blamed for a missing update() must not depend on which of two arms came first.
+            begun = [
+                (key, mark.span)
+                for key, mark in self.marks.items()
+                if key[0] == "stage" and self.types.get(key) in ("stepped", "unscaled")
+            ]
+            self._identity = apart, frozenset(self.types.items()), self.regions, frozenset(begun)
         return self._identity
 
     def known(self) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ from amplint.flow.violations import KINDS, Violation, find
 from amplint.flow.violations import analyse as run_engine
 from amplint.settings import DEFAULT
 from amplint.source import SourceFile
-from tests.flow import programs_objects, programs_variations  # noqa: F401
+from tests.flow import programs_found, programs_objects, programs_variations  # noqa: F401
 from tests.flow.programs import PROGRAMS, expected
 
 
@@ -102,3 +102,14 @@ def test_beyond_the_budget_a_function_is_named_and_left_alone(monkeypatch: pytes
     result = run_engine(SourceFile(text, "train.py", DEFAULT))
     assert result.unfinished == ["train"]
     assert result.violations == []
+
+
+def test_beyond_the_budget_a_few_paths_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = PROGRAMS["clip without unscale_"]
+    made = [f"    scaler{i} = GradScaler() if x.flag{i} else None\n" for i in range(6)]
+    used = [f"        if scaler{i} is not None:\n            scaler{i}.get_scale()\n" for i in range(6)]
+    text = text.replace("    for x, y in loader:\n", "".join((*made, "    for x, y in loader:\n", *used)))
+    monkeypatch.setattr(engine, "MAX_STEPS", 300)
+    result = run_engine(SourceFile(text, "train.py", DEFAULT))
+    assert result.unfinished == []
+    assert [(v.kind, v.certain) for v in result.violations] == [("clip-before-unscale", False)]

@@ -1,0 +1,326 @@
+"""Programs that planted faults and real trainers taught the engine."""
+
+from __future__ import annotations
+
+from tests.flow.programs import program
+
+program(
+    "a loop without a scaler comes first",
+    """
+    opt = torch.optim.SGD(net.parameters(), lr=0.001)
+    for x in data:
+        loss = net(x).sum()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+    scaler = GradScaler()
+    for x in data:
+        loss = net(x).sum()
+        loss.backward()  # !unscaled-backward
+        scaler.step(opt)
+        scaler.update()
+        opt.zero_grad()
+""",
+)
+program(
+    "loops without and with a scaler come first",
+    """
+    opt = torch.optim.SGD(net.parameters(), lr=0.001)
+    for x in data:
+        loss = net(x).sum()
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+    scaler = GradScaler()
+    for x in data:
+        loss = net(x).sum()
+        scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+        opt.zero_grad()
+    for x in data:
+        loss = net(x).sum()
+        loss.backward()  # !unscaled-backward
+        scaler.step(opt)
+        scaler.update()
+        opt.zero_grad()
+""",
+)
+program(
+    "a class whose loop is elsewhere never updates",
+    """
+    class Wrapper:
+        def __init__(self, opt):
+            self.opt = opt
+            self.scaler = GradScaler()
+
+        def backward(self, loss):
+            self.scaler.scale(loss).backward()
+
+        def step(self):
+            self.scaler.step(self.opt)  # !missing-update
+""",
+)
+program(
+    "a class whose loop is elsewhere updates now and then",
+    """
+    class Wrapper:
+        def __init__(self, opt, clip):
+            self.opt = opt
+            self.clip = clip
+            self.scaler = GradScaler()
+
+        def backward(self, loss):
+            self.scaler.scale(loss).backward()
+
+        def step(self):
+            self.scaler.step(self.opt)  # !update-skipped-on-path
+            if self.clip:
+                self.scaler.update(self.clip)
+""",
+)
+program(
+    "a class whose loop is elsewhere and whose third method updates",
+    """
+    class Wrapper:
+        def __init__(self, opt):
+            self.opt = opt
+            self.scaler = GradScaler()
+
+        def backward(self, loss):
+            self.scaler.scale(loss).backward()
+
+        def step(self):
+            self.scaler.step(self.opt)
+
+        def finish(self):
+            self.scaler.update()
+""",
+)
+program(
+    "a scaler out of a namespace goes to helpers that test it for None",
+    """
+    def backward(total, scaler):
+        if scaler is not None:
+            scaler.scale(total).backward()
+        else:
+            total.backward()
+
+    def finish(opt, scaler, model, args):
+        if scaler is not None:
+            if args.clip is not None:
+                scaler.unscale_(opt)
+                clip_grad_norm_(model.parameters(), args.clip)
+            scaler.step(opt)
+            scaler.update()
+        else:
+            if args.clip is not None:
+                clip_grad_norm_(model.parameters(), args.clip)
+            opt.step()
+
+    def train(state, loader, args):
+        model, opt, scaler = state.model, state.opt, state.scaler
+        for batch in loader:
+            opt.zero_grad()
+            backward(model(batch), scaler)
+            finish(opt, scaler, model, args)
+
+    def train_by_name(state, loader, args):
+        model = state.model
+        opt = state.opt
+        scaler = state.scaler
+        for batch in loader:
+            opt.zero_grad()
+            backward(model(batch), scaler)
+            finish(opt, scaler, model, args)
+""",
+)
+program(
+    "a copied flag is tested for None",
+    """
+    def train(model, opt, loader, loss_fn, args, scaler):
+        limit = args.limit
+        for x in loader:
+            opt.zero_grad()
+            scaler.scale(loss_fn(model(x))).backward()
+            if args.limit is not None:
+                scaler.unscale_(opt)
+            if limit is not None:
+                clip_grad_norm_(model.parameters(), limit)
+            scaler.step(opt)
+            scaler.update()
+""",
+)
+program(
+    "a predicate is asked twice",
+    """
+    def boundary(step, every):
+        last = (step + 1) % every == 0
+        return last
+
+    def train(model, opt, loader, loss_fn, every):
+        scaler = GradScaler()
+        for step, x in enumerate(loader):
+            scaler.scale(loss_fn(model(x))).backward()
+            if boundary(step, every):
+                scaler.unscale_(opt)
+            if boundary(step, every):
+                clip_grad_norm_(model.parameters(), 1.0)
+                scaler.step(opt)
+                scaler.update()
+                opt.zero_grad()
+""",
+)
+program(
+    "a predicate is asked again after what it reads changed",
+    """
+    class Trainer:
+        def __init__(self, opt):
+            self.opt = opt
+            self.steps = 0
+            self.scaler = GradScaler()
+
+        def is_due(self):
+            return self.steps % 4 == 0
+
+        def fit(self, loader):
+            for x in loader:
+                self.scaler.scale(self.model(x)).backward()
+                if self.is_due():
+                    self.scaler.unscale_(self.opt)  # !update-skipped-on-path
+                self.steps += 1
+                if self.is_due():
+                    clip_grad_norm_(self.model.parameters(), 1.0)  # !clip-before-unscale
+                    self.scaler.step(self.opt)
+                    self.scaler.update()
+                    self.opt.zero_grad()
+""",
+)
+program(
+    "the clip of one of two networks, each with its scaler",
+    """
+    class GAN:
+        def __init__(self):
+            self.scaler_g = GradScaler()
+            self.scaler_d = GradScaler()
+
+        def train_step(self, x):
+            self.scaler_g.scale(self.loss_g(x)).backward()
+            self.scaler_g.unscale_(self.optimizer_g)
+            clip_grad_norm_(self.net_g.parameters(), 1.0)
+            self.scaler_d.scale(self.loss_d(x)).backward()
+            clip_grad_norm_(self.net_d.parameters(), 1.0)  # !clip-before-unscale
+            self.scaler_g.step(self.optimizer_g)
+            self.scaler_d.step(self.optimizer_d)
+            self.scaler_g.update()
+            self.scaler_d.update()
+            self.optimizer_g.zero_grad()
+            self.optimizer_d.zero_grad()
+""",
+)
+program(
+    "two plain backwards that one scaler steps, after one that another arm scales",
+    """
+    class GAN:
+        def __init__(self, sam):
+            self.sam = sam
+            self.scaler_g = GradScaler()
+            self.scaler_d = GradScaler()
+
+        def train_step(self, x):
+            loss_g, loss_real, loss_fake = self.losses(x)
+            if self.sam:
+                loss_g.backward()
+            else:
+                self.scaler_g.scale(loss_g).backward()
+            if self.sam:
+                loss_real.backward()  # !unscaled-backward
+                loss_fake.backward()
+            else:
+                self.scaler_d.scale(loss_real).backward()
+                self.scaler_d.scale(loss_fake).backward()
+            if self.sam:
+                self.optimizer_g.step()
+            else:
+                self.scaler_g.step(self.optimizer_g)
+                self.scaler_g.update()
+            self.scaler_d.step(self.optimizer_d)
+            self.scaler_d.update()
+            self.optimizer_g.zero_grad()
+            self.optimizer_d.zero_grad()
+""",
+)
+program(
+    "optimizers of an object that is made by a call",
+    """
+    class Trainer:
+        def __init__(self, model):
+            self.state = State(model)
+            self.scaler = GradScaler()
+
+        def batch(self, x):
+            for optimizer in self.state.optimizers:
+                self.scaler.step(optimizer)  # !missing-update
+
+        def fit(self, loader):
+            for x in loader:
+                self.scaler.scale(self.state.model(x)).backward()
+                self.batch(x)
+                for optimizer in self.state.optimizers:
+                    optimizer.zero_grad()
+""",
+)
+program(
+    "of two arms that step, one is followed by the update",
+    """
+    def finish(scaler):
+        scaler.update()
+
+    def train(model, opt, scaler, loader, loss_fn, flag):
+        for epoch in range(2):
+            for x, y in loader:
+                scaler.scale(loss_fn(model(x), y)).backward()
+                if flag:
+                    scaler.step(opt)
+                else:
+                    scaler.step(opt)  # !update-skipped-on-path
+                if flag:
+                    finish(scaler)
+""",
+)
+program(
+    "gradients are thrown away after the update and before the step",
+    """
+    def train(model, opt, loader, loss_fn):
+        scaler = GradScaler()
+        for x in loader:
+            scaler.scale(loss_fn(model(x))).backward()
+            scaler.unscale_(opt)
+            scaler.update()
+            opt.zero_grad()  # !no-gradients-at-step
+            scaler.step(opt)
+""",
+)
+program(
+    "two optimizers of a literal step directly",
+    """
+    def train(model, opt, opt_b, loader, loss_fn):
+        scaler = GradScaler()
+        for x in loader:
+            scaler.scale(loss_fn(model(x))).backward()
+            for each in [opt, opt_b]:
+                each.step()  # !step-bypasses-scaler
+            opt.zero_grad()
+            opt_b.zero_grad()
+
+    def train_rightly(model, opt, opt_b, loader, loss_fn):
+        scaler = GradScaler()
+        for x in loader:
+            scaler.scale(loss_fn(model(x))).backward()
+            for each in [opt, opt_b]:
+                scaler.step(each)
+            scaler.update()
+            opt.zero_grad()
+            opt_b.zero_grad()
+""",
+)
