@@ -86,6 +86,8 @@ class Regions:
         self._file = file
         self.reader = ContextReader(file)
         self._entered: dict[ast.stmt, list[Region]] = {}
+        self._stacked: dict[ast.stmt, Region] = {}
+        """By statement, the last region that an earlier statement of the same block entered through an ExitStack."""
 
     @cached_property
     def all(self) -> tuple[Region, ...]:
@@ -102,6 +104,8 @@ class Regions:
         for region in found:
             region.function = self._function_of(region)
             self._entered.setdefault(region.node, []).append(region)
+            if isinstance(region.node, ast.Expr):
+                self._stacked.update(dict.fromkeys(region.body, region))
         for region in found:
             region.outer = self._outer(region)
         return tuple(found)
@@ -168,7 +172,7 @@ class Regions:
                 for region in reversed(self._entered.get(parent, ())):
                     if any(item.context_expr is region.expression for item in before):
                         return region
-            if isinstance(child, ast.stmt) and (found := self._from_stack(child)):
+            if isinstance(child, ast.stmt) and (found := self._stacked.get(child)):
                 return found
             if isinstance(parent, _FUNCTIONS):
                 if not isinstance(child, ast.stmt):
@@ -179,14 +183,6 @@ class Regions:
                 return None
             child, parent = parent, self._file.parent(parent)
         return None
-
-    def _from_stack(self, statement: ast.stmt) -> Region | None:
-        """The region that an earlier statement of the same block entered through an ExitStack."""
-        found = None
-        for node, entered in self._entered.items():
-            if isinstance(node, ast.Expr) and any(member is statement for member in entered[-1].body):
-                found = entered[-1]
-        return found
 
     @cached_property
     def _under(self) -> dict[Function, tuple[tuple[Region, ast.Call], ...]]:

@@ -238,3 +238,21 @@ def test_without_grad_by_decorator() -> None:
     file = parsed("@torch.no_grad()\ndef f():\n    probe(1)\n@torch.inference_mode\ndef g():\n    probe(1)")
     calls = [c for c in file.names.calls if isinstance(c.func, ast.Name) and c.func.id == "probe"]
     assert [file.regions.without_grad(call) for call in calls] == [True, True]
+
+
+def test_the_last_context_entered_through_a_stack_holds_for_the_statements_below() -> None:
+    file = parsed(
+        """
+        def f(stack, x):
+            probe(0)
+            stack.enter_context(torch.autocast("cuda"))
+            probe(1)
+            if x:
+                stack.enter_context(torch.autocast("cpu"))
+                probe(2)
+            probe(3)
+        """
+    )
+    calls = [c for c in file.names.calls if isinstance(c.func, ast.Name) and c.func.id == "probe"]
+    regions = [file.regions.at(call) for call in calls]
+    assert [region and region.expression.lineno for region in regions] == [None, 6, 9, 6]
