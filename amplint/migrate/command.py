@@ -93,6 +93,7 @@ def _read_all(
     from amplint.discover import discover
     from amplint.files import FileError, UndecodableError, decode, read
     from amplint.migrate.migration import migrate_source
+    from amplint.rule import ISSUES_URL
 
     found: list[_Outcome] = []
     failures: list[tuple[str, str]] = []
@@ -113,7 +114,13 @@ def _read_all(
             continue
         settings = resolver.for_file("" if filename == STDIN else filename)
         name = "<stdin>" if filename == STDIN else filename
-        found.append(_Outcome(name, data, decoded, migrate_source(decoded.text, name, settings, options)))
+        try:
+            result = migrate_source(decoded.text, name, settings, options)
+        except Exception as error:
+            fault = f"internal fault, please report it at {ISSUES_URL}: {type(error).__name__}: {error}"
+            failures.append((filename, fault))
+            continue
+        found.append(_Outcome(name, data, decoded, result))
     return found, failures
 
 

@@ -55,7 +55,7 @@ class Graph:
         self.owner = owner
         self.statements = list(statements_in(owner))
         self._definitions: list[tuple[ast.stmt, str, ast.expr, bool]] = [
-            (statement, *pair) for statement in self.statements for pair in assigned_paths(statement)
+            (statement, *pair) for statement in self.statements for pair in assigned_paths(statement) if pair[0] != "_"
         ]
         self.tainted: set[str] = set(given)
         grown = True
@@ -84,9 +84,25 @@ class Graph:
             return self._call_is_graph(node, depth)
         if isinstance(node, ast.Subscript):
             return self.is_graph(node.value, depth)
+        if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+            return self._comprehension_is_graph(node, depth)
         if isinstance(node, ast.IfExp):
             return self.is_graph(node.body, depth) or self.is_graph(node.orelse, depth)
         return any(self.is_graph(child, depth) for child in ast.iter_child_nodes(node))
+
+    def _comprehension_is_graph(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, depth: int
+    ) -> bool:
+        """A comprehension's own names have a graph where what they run over has one."""
+        own = {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+        outer = self.tainted
+        given = any(self.is_graph(generator.iter, depth) for generator in node.generators)
+        self.tainted = outer | own if given else outer - own
+        try:
+            results = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+            return any(self.is_graph(result, depth) for result in results)
+        finally:
+            self.tainted = outer
 
     def _call_is_graph(self, call: ast.Call, depth: int) -> bool:
         func = call.func

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
+import time
 from typing import Any
 
 import torch
@@ -88,6 +89,7 @@ class Recorder:
         self._patch_backward()
         self._patch_optimizers()
         if self.stands_in:
+            self._patch(time, "perf_counter", lambda: 0.0)
             self._patch(torch.cuda, "is_available", lambda *_, **__: True)
             if hasattr(torch, "accelerator"):
                 self._patch(torch.accelerator, "is_available", lambda *_, **__: True)
