@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from amplint import fix_source  # noqa: E402
+from amplint.settings import Settings  # noqa: E402
 from tests.flow.generator import Program, Writer  # noqa: E402
 from tests.flow.truth import compare  # noqa: E402
 
 PROGRAMS = 500
 PARTS = 10
+PROTOCOL = Settings(select=("AMP1", "AMP2", "AMP3"))
 
 
 def judged(program: Program) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -30,6 +33,20 @@ def test_text_and_truth_agree(part: int) -> None:
     for seed in range(part * size, (part + 1) * size):
         program = Writer(random.Random(seed)).program()
         assert (seed, *judged(program)) == (seed, (), ())
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_fixed_texts_run_and_agree_with_the_truth(part: int) -> None:
+    fixed = 0
+    for seed in range(5000 + part * 40, 5000 + (part + 1) * 40):
+        program = Writer(random.Random(seed)).program()
+        text = fix_source(program.text, "train.py", PROTOCOL).text
+        if text == program.text or not compare(program).judged:
+            continue
+        fixed += 1
+        verdict = compare(program._replace(text=text))
+        assert (seed, verdict.judged, verdict.false, verdict.missed) == (seed, True, (), ())
+    assert fixed > 0
 
 
 @settings(max_examples=40, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
