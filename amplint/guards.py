@@ -30,6 +30,7 @@ from amplint.names import Binding, Scope, getattr_constant
 from amplint.releases import ALL, FUTURE, TorchRange, at_least, range_of, since
 from amplint.torch_api import APIS, DEPRECATED_MODULES, OLDEST, STATE_QUERIES, STATE_QUERIES_SINCE, Version
 from amplint.version_tests import Truth, VersionTests
+from amplint.version_words import is_version_literal
 
 if TYPE_CHECKING:
     from amplint.source import Ref, SourceFile
@@ -225,8 +226,8 @@ class Guards:
 
     @staticmethod
     def speaks_of_versions(test: ast.expr) -> bool:
-        """Whether the words of a test say that it asks for a version or for a newer API."""
-        return any(map(_VERSION_MATTERS.fullmatch, _words(test)))
+        """Whether the words or numbers of a test say that it asks for a version or for a newer API."""
+        return any(map(_VERSION_MATTERS.fullmatch, _words(test))) or any(map(is_version_literal, ast.walk(test)))
 
     def is_protected(self, node: ast.AST, parameter: bool = False) -> bool:
         """Whether a missing name (or parameter) at a node is caught by a `try` or by `contextlib.suppress`."""

@@ -6,6 +6,7 @@ Projects keep their version tests in one module and import `_TORCH_GREATER_EQUAL
 
 from __future__ import annotations
 
+import ast
 import re
 
 _TORCH = r"(?:torch|pytorch|pt)"
@@ -13,6 +14,7 @@ _NUMBER = r"(?<![0-9])(?P<major>[12])(?:_?(?P<minor>[0-9]{1,2}))?(?:_[0-9x]+)?(?
 _FLAG = re.compile(rf"(?:^|[^a-z]){_TORCH}(?P<middle>[a-z_]*?)_?v?{_NUMBER}(?P<tail>[a-z_]*)$", re.I)
 _VERSION_NAME = re.compile(rf"^_*(?:installed_|current_|cur_)?{_TORCH}_?(?:version|ver|vers)(?:_info|_tuple)?_*$", re.I)
 _REQUIREMENT = re.compile(r"^\s*torch\s*(<=|>=|==|!=|<|>)\s*([0-9][0-9.]*)\s*$")
+_LITERAL = re.compile(r"v?[12](?:\.\d+){1,2}\S*")
 _HELPER = re.compile(rf"{_TORCH}|version", re.I)
 
 # The first of these whose words stand in a name wins.
@@ -41,6 +43,14 @@ def flag_meaning(name: str) -> tuple[str, str] | None:
 def is_version_name(name: str) -> bool:
     """Whether a name stands for the version of torch: `TORCH_VERSION`, `pt_version`, `_torch_ver`."""
     return _VERSION_NAME.match(name) is not None
+
+
+def is_version_literal(node: ast.AST) -> bool:
+    """Whether an expression is written like a version of torch: `(2, 3)`, `[2, 4, 0]`, `"2.4"`."""
+    if isinstance(node, (ast.Tuple, ast.List)):
+        numbers = [part.value for part in node.elts if isinstance(part, ast.Constant) and type(part.value) is int]
+        return len(numbers) == len(node.elts) and len(numbers) in (2, 3) and numbers[0] in (1, 2)
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_LITERAL.fullmatch(node.value))
 
 
 def part_of_version(name: str) -> int | None:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
-from amplint.version_words import flag_meaning, is_version_name, operator_in_name, part_of_version, requirement
+from amplint.version_words import (
+    flag_meaning,
+    is_version_literal,
+    is_version_name,
+    operator_in_name,
+    part_of_version,
+    requirement,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,3 +67,22 @@ def test_parts() -> None:
 def test_requirement() -> None:
     assert requirement("torch >= 2.4.0") == (">=", "2.4.0")
     assert requirement("torchvision>=0.10") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("(2, 3)", True),
+        ("[1, 13, 0]", True),
+        ("'2.4'", True),
+        ("'2.4.0a0'", True),
+        ("(2, x)", False),
+        ("(2,)", False),
+        ("(8, 0)", False),
+        ("'0.5'", False),
+        ("'O2.1'", False),
+        ("2.4", False),
+    ],
+)
+def test_literals_that_look_like_a_version(text: str, want: bool) -> None:
+    assert is_version_literal(ast.parse(text, mode="eval").body) is want

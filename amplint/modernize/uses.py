@@ -166,14 +166,11 @@ class Inventory:
         )
 
     def _is_asked_for_names(self, ref: Ref) -> bool:
-        """Whether a module is the subject of `hasattr(module, ...)`."""
+        """Whether a module is only asked for a name: `hasattr(module, ...)`, `getattr(module, ...) is not None`."""
         parent = self.file.parent(ref.node)
-        return (
-            isinstance(parent, ast.Call)
-            and isinstance(parent.func, ast.Name)
-            and parent.func.id == "hasattr"
-            and parent.args[:1] == [ref.node]
-        )
+        if not (isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.args[:1] == [ref.node]):
+            return False
+        return parent.func.id in ("hasattr", "dir") or (parent.func.id == "getattr" and is_asked_for(self.file, parent))
 
 
 def _is_loaded(node: ast.expr) -> bool:

@@ -62,6 +62,8 @@ def test_found(text: str, want: list[tuple[int, int]]) -> None:
         "from torch.cuda.amp.common import amp_definitely_not_available\n",
         "import torch\ntorch.cuda.amp.autocast = None\n",
         "import torch\nhasattr(torch.cuda.amp, 'autocast')\n",
+        "import torch\nif getattr(torch.cuda.amp, 'autocast') is not None:\n    pass\n",
+        "import torch\nif 'autocast' in dir(torch.cuda.amp):\n    pass\n",
         "import torch\nx = torch.cuda.amp.amp_definitely_not_available()\n",
     ],
 )
@@ -110,6 +112,8 @@ def test_a_call_that_another_rule_reports_is_left_to_it() -> None:
         "else:\n    s = torch.cuda.amp.GradScaler()\n",
         "import torch\nfrom packaging.version import parse\nNEW = parse(torch.__version__) >= parse('2.4')\n"
         "s = torch.amp.GradScaler('cuda') if NEW else torch.cuda.amp.GradScaler()\n",
+        "import torch\nfrom mine import V\nif V >= (2, 3):\n    s = torch.amp.GradScaler('cuda')\n"
+        "else:\n    s = torch.cuda.amp.GradScaler()\n",
         "from functools import partial\ntry:\n    from torch.amp import custom_fwd as new\n"
         "    custom_fwd = partial(new, device_type='cuda')\nexcept ImportError:\n"
         "    from torch.cuda.amp import custom_fwd\n@custom_fwd\ndef f(ctx):\n    pass\n",
