@@ -26,7 +26,7 @@ class _Outcome(NamedTuple):
     result: MigrationResult
 
 
-@click.command()
+@click.command(short_help="Turn FP32 training loops into mixed precision.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True))
 @click.option("--apply", is_flag=True, help="Write the migrated files instead of printing a diff.")
 @click.option(

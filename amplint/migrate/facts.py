@@ -272,6 +272,9 @@ class Facts:
             )
         if not isinstance(node, ast.Attribute) or node.attr != "grad" or self.file.resolve(node):
             return False
+        function = self.file.values.enclosing_function(node)
+        if function is not None and self._is_reset(function):
+            return False
         parent = self.file.parent(node)
         if isinstance(node.ctx, ast.Store):
             return not (isinstance(parent, ast.Assign) and _is_none(parent.value))
@@ -285,6 +288,22 @@ class Facts:
                 return False
             parent = above
         return True
+
+    @staticmethod
+    def _is_reset(function: Function) -> bool:
+        """Whether a function by its name and text sets gradients to zero and does nothing else with them."""
+        if not re.search(r"reset|zero", function.name, re.I):
+            return False
+        return "zero" in "".join(ast.unparse(statement) for statement in function.body)
+
+    def resets(self, node: ast.AST) -> bool:
+        """Whether a node resets gradients, by `zero_grad` or a function of the file that does."""
+        if isinstance(node, ast.Attribute) and node.attr == "zero_grad":
+            return True
+        return isinstance(node, ast.Call) and any(
+            self._is_reset(f) or any(isinstance(n, ast.Attribute) and n.attr == "zero_grad" for n in walk(f))
+            for f in self.file.values.functions(node)
+        )
 
     # -- helpers ------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from amplint.migrate.editor import Editor
@@ -196,14 +197,36 @@ class Protocol:
             self._check_way(block, min(items), max(items))
             self.editor.insert_after(block[max(items)], f"{scaler}.update()")
         else:
-            previous = -1
-            for index, group in sorted(items.items()):
-                if not any(self._surely_backward(s) for s in block[previous + 1 : index]) and not self._own(
-                    block[index]
-                ):
-                    raise RefusalError(group[0], "several steps share a backward, and which of them run can't be told")
-                self._update_in(block[index], group, scaler)
-                previous = index
+            for segment in self._segments(block, sorted(items)):
+                groups = [items[index] for index in segment]
+                names = [self._identity(step) for group in groups for step in group]
+                if len(segment) == 1:
+                    self._update_in(block[segment[0]], groups[0], scaler)
+                elif all(index in sure for index in segment) and len(set(names)) == len(names):
+                    self._check_way(block, segment[0], segment[-1])
+                    self.editor.insert_after(block[segment[-1]], f"{scaler}.update()")
+                else:
+                    raise RefusalError(
+                        groups[0][0], "several steps share a backward, and which of them run can't be told"
+                    )
+
+    def _segments(self, block: list[ast.stmt], indices: list[int]) -> list[list[int]]:
+        """The statements that step, in groups with a backward of their own; gradients are reset between groups."""
+        segments = [[indices[0]]]
+        for before, index in pairwise(indices):
+            between = block[before + 1 : index]
+            if not any(self._surely_backward(s) for s in between) and not self._own(block[index]):
+                segments[-1].append(index)
+                continue
+            around = [*between, block[index]]
+            ends = [inner[-1] for inner in blocks(block[before])]
+            if any(isinstance(end, (ast.Continue, ast.Return, ast.Break)) for end in ends):
+                segments.append([index])  # the iteration ends with the first step, or there was none
+                continue
+            if not any(self.facts.resets(node) for s in around for node in walk(s)):
+                raise RefusalError(block[index], "gradients of one step may be left over here when the scale changes")
+            segments.append([index])
+        return segments
 
     def _update_in(self, member: ast.stmt, group: list[ast.Call], scaler: str) -> None:
         if isinstance(member, ast.Expr) or (self._surely_steps(member, group) and isinstance(member, LOOPS)):

@@ -127,7 +127,8 @@ def _moved_gradients(file: SourceFile) -> None:
         parent = file.parent(use)
         if isinstance(use.ctx, ast.Store) and isinstance(parent, (ast.Assign, ast.AugAssign)):
             sources = [n for n in ast.walk(parent.value) if isinstance(n, ast.Attribute) and n.attr == "grad"]
-            is_none = isinstance(parent.value, ast.Constant) and parent.value.value is None
+            value = file.segment(parent.value)
+            is_none = value == "None" or ".zero_(" in value or "zeros" in value
             if not is_none and any(ast.dump(n.value) != ast.dump(use.value) for n in sources):
                 raise RefusalError(use, reason)
             if not is_none and not sources and isinstance(parent, ast.Assign):
