@@ -68,7 +68,7 @@ class Protocol:
             groups.setdefault(self._loop_of_iteration(step), []).append(step)
         for loop, group in groups.items():
             scaler = self.scalers.text_for([s.func.value for s in group], self.file.statement(group[0]))  # type: ignore[attr-defined]
-            bodies = [loop.body] if isinstance(loop, LOOPS) else blocks(owner)  # type: ignore[attr-defined]
+            bodies = [loop.body] if isinstance(loop, LOOPS) else blocks(owner)
             written = 0
             for body in bodies:
                 members = [s for s in group if lift(self.file, self.file.statement(s), body) is not None]

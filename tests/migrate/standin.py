@@ -204,7 +204,7 @@ class Recorder:
 
         def backward(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if recorder._in_backward:  # the mode calls it once more
-                return original(tensor, *args, **kwargs)
+                return original(tensor, *args, **kwargs)  # type: ignore[no-untyped-call]
             recorder.protocol.append("backward")
             if recorder._regions:
                 recorder.faults.append("backward inside a region")
@@ -212,7 +212,7 @@ class Recorder:
                 recorder.losses.append(float(tensor.detach().double()))
             recorder._in_backward = True
             try:
-                return original(tensor, *args, **kwargs)
+                return original(tensor, *args, **kwargs)  # type: ignore[no-untyped-call]
             finally:
                 recorder._in_backward = False
 
