@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.model import (
     Applicability,
@@ -23,6 +23,9 @@ from amplint.model import (
 from amplint.rule import Rule, all_rules
 from amplint.settings import DEFAULT, Settings, enabled_codes
 from amplint.source import SourceFile
+
+if TYPE_CHECKING:
+    from amplint.modules import Project
 
 UNPARSABLE = "AMP000"
 UNUSED_SUPPRESSION = "AMP900"
@@ -56,14 +59,19 @@ def check_source(
     settings: Settings = DEFAULT,
     *,
     faults: list[RuleError] | None = None,
+    project: Project | None = None,
+    analysed: list[SourceFile] | None = None,
 ) -> list[Diagnostic]:
     """Find everything that the enabled rules report in a text, in the order of the text.
 
     `text` is decoded and without a byte order mark; `filename` decides per-file ignores and stands in the result. Text
     that does not parse gives one AMP000. Raises `RuleError` when a rule fails, which is a fault of amplint; given a
-    list of `faults`, adds the error to it and goes on with the other rules.
+    list of `faults`, adds the error to it and goes on with the other rules. `project` gives the other files from which
+    this one may import; without it none is looked into. The file as it was analysed is added to `analysed`.
     """
-    file = SourceFile(text, filename, settings)
+    file = SourceFile(text, filename, settings, project)
+    if analysed is not None:
+        analysed.append(file)
     return [diagnostic(file, finding) for finding in findings_in(file, faults)]
 
 
@@ -74,10 +82,12 @@ def fix_source(
     *,
     unsafe: bool = False,
     faults: list[RuleError] | None = None,
+    project: Project | None = None,
+    analysed: list[SourceFile] | None = None,
 ) -> FixResult:
     """Apply the safe fixes (and with `unsafe` the others) until nothing more changes.
 
-    Returns the text unchanged where it does not parse. A rule that fails is treated as `check_source` does it.
+    Returns the text unchanged where it does not parse. What is left is as for `check_source`.
     """
     from amplint.edits import fix_to_fixpoint
 
@@ -88,7 +98,9 @@ def fix_source(
 
     def find(current: str) -> list[Fix]:
         nonlocal latest, latest_text
-        file = SourceFile(current, filename, settings)
+        file = SourceFile(current, filename, settings, project)
+        if analysed is not None:
+            analysed[:] = [file]
         findings = findings_in(file, faults)
         latest, latest_text = [diagnostic(file, finding) for finding in findings], current
         wanted = [
@@ -105,7 +117,7 @@ def fix_source(
         done = set(fixes)
         applied.extend(fixed for fix, fixed in wanted if fix in done)
     if latest_text != outcome.text:
-        latest = check_source(outcome.text, filename, settings, faults=faults)
+        latest = check_source(outcome.text, filename, settings, faults=faults, project=project)
     return FixResult(outcome.text, applied, latest, outcome.messages)
 
 
@@ -116,14 +128,18 @@ def findings_in(file: SourceFile, faults: list[RuleError] | None = None) -> list
     if parse_fault is not None:
         return _suppressed(file, [parse_fault], frozenset())
     found: list[Finding] = []
+    too_deep: list[str] = []
     for code, rule in all_rules().items():
         if code in enabled and any(trigger in file.text for trigger in rule.triggers):
-            found.extend(_run(rule, file, faults))
+            found.extend(_run(rule, file, faults, too_deep))
+    if too_deep:
+        found.append(_too_deep(too_deep))
     if file.unseen_rows:
         found = [_without_fix(finding) for finding in found]
         found.append(_partly_read(file))
     # What suppresses a rule that failed is not unused.
-    found = _suppressed(file, _unique(found), enabled.difference(fault.code for fault in faults or ()))
+    judged = enabled.difference(too_deep, (fault.code for fault in faults or ()))
+    found = _suppressed(file, _unique(found), judged)
     found.sort(key=lambda finding: (finding.span, finding.code))
     return found
 
@@ -153,14 +169,24 @@ def _partly_read(file: SourceFile) -> Finding:
     return Finding(UNPARSABLE, Span(start, start), message, level=Level.INFO, help=_NEWER_PYTHON)
 
 
+def _too_deep(codes: list[str]) -> Finding:
+    """The AMP000, of level info, of a file in which some rules ran out of stack."""
+    message = f"expressions are nested too deeply to be checked for {', '.join(codes)}"
+    return Finding(UNPARSABLE, Span(0, 0), message, level=Level.INFO)
+
+
 def _without_fix(finding: Finding) -> Finding:
     """A fix could overlook uses in what was not read."""
     return finding if finding.fix is None else finding._replace(fix=None, help=_NEWER_PYTHON)
 
 
-def _run(rule: Rule, file: SourceFile, faults: list[RuleError] | None) -> list[Finding]:
+def _run(rule: Rule, file: SourceFile, faults: list[RuleError] | None, too_deep: list[str]) -> list[Finding]:
+    """What a rule finds; the code of one that meets the limit of recursion is added to `too_deep`."""
     try:
         return list(rule.check(file))
+    except RecursionError:
+        too_deep.append(rule.code)
+        return []
     except Exception as error:
         fault = RuleError(rule.code, file.filename, error)
         if faults is None:

@@ -247,6 +247,14 @@ def test_what_is_nested_too_deeply_is_a_finding(here: Path, toys: None, expressi
     assert (codes(file.diagnostics), file.messages) in ((["AMP000"], []), (["TOY004"], []))
 
 
+def test_a_rule_that_runs_out_of_stack_is_a_mild_finding(here: Path, toys: None) -> None:
+    file = only(run(write(here, a=SOURCE + "too_deep\n")))
+    assert codes(file.diagnostics) == ["AMP000", "TOY001", "TOY003", "TOY004"]
+    assert file.diagnostics[0].level == Level.INFO
+    assert file.diagnostics[0].message == "expressions are nested too deeply to be checked for TOY002"
+    assert file.messages == []
+
+
 def test_garbage_is_collected_in_a_batch_after_some_source_and_as_usual_afterwards(
     here: Path, toys: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
