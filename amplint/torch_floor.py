@@ -21,6 +21,10 @@ _TORCH = re.compile(
     r"(?:[\w-]+::)?(?:py)?torch(?:-[cg]pu)?(?![\w.-])\s*(?:\[[^\]]*\])?\s*(.*)", re.IGNORECASE | re.DOTALL
 )
 _LOWER_BOUND = re.compile(r"(?:===?|[~>]=?|=|\^)?v?(?:\d+!)?(\d+)(?:\.(\d+))?")
+_UPPER_BOUND = re.compile(r"<(=?)v?(?:\d+!)?(\d+)(?:\.(\d+))?((?:\.\d+)*)")
+_LAST_MINOR = {0: 4, 1: 13}
+"""The last minor release of every major one that is closed (torch 0.4 and 1.13)."""
+
 _AFTER_REQUIREMENT = re.compile(r"\s#|\s--?[a-z]|;")
 _URL_VERSION = re.compile(r"(?:/torch-|@v?)(\d+)\.(\d+)")
 
@@ -40,19 +44,33 @@ class Mention(NamedTuple):
 
 
 def lower_bound(constraint: str) -> Version | None:
-    """The oldest (major, minor) that a version constraint admits, None when it has no lower bound.
+    """The oldest (major, minor) that a version constraint admits, None when it has no bound.
 
-    Understands the operators of PEP 440, poetry (`^1.13`, `~1.13`, `1.13`) and conda (`=1.13=py3_cuda`), joined by
-    commas or blanks, with alternatives after `|`.
+    With an upper bound only, the newest that it admits: nothing newer is there to use. Understands the operators of PEP
+    440, poetry (`^1.13`, `~1.13`, `1.13`) and conda (`=1.13=py3_cuda`), joined by commas or blanks, with alternatives
+    after `|`.
     """
     floors: list[Version | None] = []
     for alternative in re.sub(r"([<>=!~^])\s+", r"\1", constraint).split("|"):
         terms = re.split(r"[\s,]+", alternative.strip("\t ()"))
         if terms != [""]:
             bounds = [(int(match[1]), int(match[2] or 0)) for term in terms if (match := _LOWER_BOUND.match(term))]
-            floors.append(max(bounds, default=None))
+            floors.append(max(bounds, default=None) or min(filter(None, map(_newest_below, terms)), default=None))
     known = [floor for floor in floors if floor is not None]
     return min(known) if known and len(known) == len(floors) else None
+
+
+def _newest_below(term: str) -> Version | None:
+    """The newest (major, minor) that `<` or `<=` and a version admit, None for other terms and unknown releases."""
+    match = _UPPER_BOUND.match(term)
+    if match is None:
+        return None
+    major, minor = int(match[2]), int(match[3] or 0)
+    if match[1] or match[4].strip(".0"):
+        return (major, minor) if major <= max(_LAST_MINOR) + 1 else None
+    if minor:
+        return (major, minor - 1) if major <= max(_LAST_MINOR) + 1 else None
+    return (major - 1, _LAST_MINOR[major - 1]) if major - 1 in _LAST_MINOR else None
 
 
 def parse_requirement(text: str) -> tuple[str, Version | None] | None:

@@ -29,8 +29,17 @@ from amplint.torch_floor import FloorFinder, find_floor, lower_bound, parse_requ
         (">=1.8,>=1.10,!=1.11,<3", (1, 10)),
         ("<3,>=1.8", (1, 8)),
         ("(>=1.7)", (1, 7)),
-        ("<2.0", None),
-        ("<=2.0", None),
+        ("<2.0", (1, 13)),
+        ("<2", (1, 13)),
+        ("<2.0.0", (1, 13)),
+        ("<2.0.1", (2, 0)),
+        ("<=2.0", (2, 0)),
+        ("<=1.12.1,!=1.11", (1, 12)),
+        ("<2.3,<2.1", (2, 0)),
+        ("<1", (0, 4)),
+        ("<3", None),
+        ("<=3.1", None),
+        ("<4.2", None),
         ("!=1.9", None),
         ("", None),
         ("*", None),
@@ -39,7 +48,7 @@ from amplint.torch_floor import FloorFinder, find_floor, lower_bound, parse_requ
         ("~1.13", (1, 13)),
         ("1.13.1", (1, 13)),
         ("^1.13 || ^2.0", (1, 13)),
-        ("^2.0 || <1.5", None),
+        ("^2.0 || <1.5", (1, 4)),
         (">=1.8|1.7.*", (1, 7)),
         ("=1.13.1=py3_cuda11.7", (1, 13)),
         ("1.13.1 py3.8_cuda11.7_cudnn8_0", (1, 13)),
@@ -64,8 +73,11 @@ def test_the_floor_is_never_above_what_packaging_admits(specifiers: list[tuple[s
     text = ",".join(f"{operator}{major}.{minor}.0" for operator, (major, minor) in specifiers)
     admitted = [version for version in VERSIONS if SpecifierSet(text).contains("{}.{}.0".format(*version))]
     floor = lower_bound(text)
-    assert (floor is None) is all(operator in ("<", "<=", "!=") for operator, _ in specifiers)
-    if floor is not None and admitted:
+    if all(operator in ("<", "<=", "!=") for operator, _ in specifiers):
+        assert floor is None or not any(version > floor for version in admitted)
+        return
+    assert floor is not None
+    if admitted:
         assert floor <= admitted[0]
         if "!=" not in text:
             assert floor == admitted[0]
