@@ -13,10 +13,14 @@ _CAPTION = {"bad": "Reported:", "good": "Silent:"}
 
 def page(rule: Rule) -> str:
     """The whole page of a rule: title, facts, and its documentation with captioned examples."""
-    body = _EXAMPLE.sub(lambda match: f"{_CAPTION[match[1]]}\n\n```python", rule.page)
     fix = "none" if rule.fix is None else rule.fix.label
     default = "on by default" if rule.default else "off by default"
-    return f"# {rule.name} ({rule.code})\n\nLevel: {rule.level.label}, {default}. Fix: {fix}.\n\n{body}\n"
+    return f"# {rule.name} ({rule.code})\n\nLevel: {rule.level.label}, {default}. Fix: {fix}.\n\n{body(rule)}\n"
+
+
+def body(rule: Rule) -> str:
+    """The documentation of a rule, with captions that tell what is reported from what is silent."""
+    return _EXAMPLE.sub(lambda match: f"{_CAPTION[match[1]]}\n\n```python", rule.page)
 
 
 def index(rules: Iterable[Rule]) -> str:

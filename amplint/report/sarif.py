@@ -49,11 +49,12 @@ def render(diagnostics: Sequence[Diagnostic], context: ReportContext) -> str:
 
 def _rule(found: Diagnostic) -> dict[str, Any]:
     """What there is to know about the rule of a finding; without a page for the rules of a version that is gone."""
+    from amplint.pages import body
     from amplint.rule import all_rules
 
     rule = all_rules().get(found.code)
     level = found.level if rule is None else rule.level
-    page = f"See {found.url}." if rule is None else rule.page
+    page = f"See {found.url}." if rule is None else body(rule)
     why = " ".join(page.split("\n\n", 1)[0].split())
     return {
         "id": found.code,

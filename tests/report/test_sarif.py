@@ -127,7 +127,8 @@ def test_rule() -> None:
     page = rule.pop("help")
     assert page["text"] == page["markdown"]
     assert page["text"].startswith("A comment suppresses a rule that reports nothing there, or names no rule at all.")
-    assert "```python good" in page["text"]
+    assert page["text"].count("Reported:\n\n```python\n") == 1
+    assert page["text"].count("Silent:\n\n```python\n") == 1
     assert rule.pop("fullDescription")["text"] == (
         "A comment suppresses a rule that reports nothing there, or names no rule at all. The first was left behind "
         "when the code was mended and will hide the next mistake on that line; the second never hid anything."
