@@ -24,6 +24,8 @@ _ENVIRONMENT_MARKS = frozenset(["pyvenv.cfg", "conda-meta"])
 _OUTPUT_NAMES = frozenset(["build", "dist"])
 """Names in `DEFAULT_EXCLUDE` that packages also have: a directory of Python modules with such a name is walked."""
 
+_NOTEBOOK = "notebooks are not checked; convert it first (jupyter nbconvert --to script)"
+
 _SETTINGS_FILES = frozenset(["amplint.toml", "pyproject.toml"])
 
 
@@ -90,6 +92,9 @@ class _Walk:
             return
         if S_ISDIR(mode):
             self._walk(shown)
+        elif path.endswith(".ipynb"):
+            # Most notebooks parse as a Python literal, so a check would call them clean.
+            self._problems.append(Problem(path, _NOTEBOOK, True))
         else:
             self._shown_by_identity.setdefault(os.path.realpath(shown), shown)
 

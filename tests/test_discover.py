@@ -145,6 +145,13 @@ def test_nested_gitignores_win_below() -> None:
     assert found() == ["b/y.py", "x.py"]
 
 
+def test_a_notebook_is_passed_over_and_refused_by_name() -> None:
+    write("a.py", "b.ipynb")
+    why = "notebooks are not checked; convert it first (jupyter nbconvert --to script)"
+    assert discover(["."]) == Discovery(["a.py"], [])
+    assert discover(["a.py", "b.ipynb"]) == Discovery(["a.py"], [Problem("b.ipynb", why, True)])
+
+
 def test_a_named_directory_is_walked_although_git_ignores_it() -> None:
     Path(".git").mkdir()
     write("out/a.py", "out/b_gen.py")
