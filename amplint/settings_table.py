@@ -32,7 +32,8 @@ def parse_table(table: Mapping[str, object], place: str) -> dict[str, Any]:
     for key, value in table.items():
         parse = _PARSERS.get(key)
         if parse is None:
-            raise SettingsError(f"{place}: unknown setting `{key}`{nearest(key, _PARSERS)}")
+            hint = "; write the settings without [tool.amplint]" if key == "tool" else nearest(key, _PARSERS)
+            raise SettingsError(f"{place}: unknown setting `{key}`{hint}")
         label = f"--{key}" if place == COMMAND_LINE else f"{place} {key}"
         if place == COMMAND_LINE and parse in (_selectors, _ignored):
             value = [part.strip() for text in _texts(value, label) for part in text.split(",") if part.strip()]

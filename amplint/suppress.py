@@ -140,15 +140,16 @@ class Suppressions:
         ]
 
     def _unused_finding(self, directive: Directive, idle: list[Item]) -> Finding:
-        listed = ", ".join(f"`{item.text}`" for item in idle) or "nothing"
+        listed = ", ".join(f"`{item.text}`" for item in idle)
         whole = len(idle) == len(directive.items or ())
         place = (directive.start, directive.end) if whole else (idle[0].start, idle[-1].end)
         title = "Remove the unused suppression" if whole else f"Remove {listed} from the suppression"
+        message = f"this suppression of {listed} hides no finding and would hide a later one"
         start, end, kept = self._without(directive, idle)
         return Finding(
             UNUSED_SUPPRESSION,
             self._span(*place),
-            f"this suppression of {listed} hides no finding and would hide a later one",
+            message if idle else "this suppression lists no rule, so it hides nothing",
             fix=Fix(title, (Edit(self._span(start, end), kept),), Applicability.SAFE),
         )
 

@@ -230,6 +230,7 @@ def test_a_pyproject_that_says_nothing_about_amplint_may_be_broken(project: Path
         ('selct = ["AMP"]', ": unknown setting `selct`, did you mean `select`?"),
         ('target_torch = "2.3"', ": unknown setting `target_torch`, did you mean `target-torch`?"),
         ("zzz = 1", ": unknown setting `zzz`"),
+        ('tool.amplint.select = ["AMP"]', ": unknown setting `tool`; write the settings without [tool.amplint]"),
         ('select = ["AMP300"]', " select: unknown rule `AMP300`, did you mean `AMP303`?"),
         ('select = ["amp301"]', " select: unknown rule `amp301`, did you mean `AMP301`?"),
         (

@@ -275,7 +275,7 @@ class TestUnused:
     def test_message_of_an_empty_list(self) -> None:
         text = "x = 1  # amplint: ignore[]\n"
         assert shown(text, Suppressions(text, NAMES).unused(ALL)) == [
-            ("# amplint: ignore[]", "this suppression of nothing hides no finding and would hide a later one")
+            ("# amplint: ignore[]", "this suppression lists no rule, so it hides nothing")
         ]
 
 
