@@ -165,7 +165,7 @@ _run_options = _options(
         "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="At most N processes. [default: one a CPU]"
     ),
     click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="When to use colors."),
-    click.option("-v", "--verbose", is_flag=True, help="Say which torch is assumed, and why."),
+    click.option("-v", "--verbose", is_flag=True, help="Say which torch is assumed, and what was too long to follow."),
     click.option("-q", "--quiet", is_flag=True, help="Print the findings and nothing else."),
 )
 
@@ -182,7 +182,7 @@ def cli() -> None:
     """
 
 
-@cli.command()
+@cli.command(short_help="Report what is wrong in files and directories.")
 @_paths
 @settings_options
 @_run_options
@@ -197,7 +197,7 @@ def check(**options: Any) -> int:
     return commands.check(request)
 
 
-@cli.command()
+@cli.command(short_help="Print a diff of the fixes, or write them with --apply.")
 @_paths
 @settings_options
 @_run_options
@@ -212,10 +212,12 @@ def fix(**options: Any) -> int:
     The fixed text of standard input (`-`) goes to standard output.
     """
     from amplint import commands
+    from amplint.commands import STDIN
 
     request = _request(options)
     if not request.apply and any(file is None for _, file in request.formats):
-        raise click.UsageError("standard output is for the fixed code; use --output-format FORMAT=FILE, or --apply")
+        shown, other = ("fixed code", "") if STDIN in request.paths else ("diff", ", or --apply")
+        raise click.UsageError(f"standard output is for the {shown}; use --output-format FORMAT=FILE{other}")
     if request.apply and commands.STDIN in request.paths:
         raise click.UsageError("--apply writes files, and standard input is none")
     return commands.fix(request)
@@ -251,6 +253,9 @@ def _request(options: dict[str, Any]) -> Request:
         raise click.UsageError("--stdin-filename needs the path `-`")
     if sum(file is None for _, file in request.formats) > 1:
         raise click.UsageError("only one --output-format can go to standard output; give the others a FORMAT=FILE")
+    files = [file for _, file in request.formats if file is not None]
+    if len(set(files)) < len(files):
+        raise click.UsageError("two --output-format can't go to the same file")
     return request
 
 

@@ -18,7 +18,7 @@ _INFO_FORMAT = click.option(
 )
 
 
-@click.command()
+@click.command(short_help="Print the page of a rule.")
 @click.argument("rule_name", metavar="CODE|NAME", required=False)
 @click.option("--all", "every", is_flag=True, help="Print the pages of all rules.")
 @_INFO_FORMAT
@@ -33,8 +33,10 @@ def rule(rule_name: str | None, every: bool, output_format: str) -> int:
     if rule_name is not None:
         rules = [each for each in rules if rule_name.upper() == each.code or rule_name.lower() == each.name]
         if not rules:
-            from amplint.selectors import unknown_rule
+            from amplint.selectors import canonical, unknown_rule
 
+            if canonical(rule_name) is not None:
+                raise click.UsageError(f"`{rule_name}` stands for several rules; name one, or use --all")
             raise click.UsageError(unknown_rule(rule_name))
     if output_format == "json":
         found = [_rule_json(each) for each in rules]
@@ -44,8 +46,8 @@ def rule(rule_name: str | None, every: bool, output_format: str) -> int:
     return 0
 
 
-@click.command()
-@click.argument("path", default=".", type=click.Path())
+@click.command(short_help="Print the settings in effect and their origins.")
+@click.argument("path", default=".", type=click.Path(exists=True))
 @settings_options
 @_INFO_FORMAT
 def config(path: str, output_format: str, **options: Any) -> int:
@@ -83,7 +85,7 @@ def config(path: str, output_format: str, **options: Any) -> int:
     return 0
 
 
-@click.command()
+@click.command(short_help="Print the completion code for a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:
     """Print the code with which a shell completes amplint's commands and options.

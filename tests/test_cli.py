@@ -313,7 +313,15 @@ def test_an_internal_fault_is_a_failure_that_asks_for_a_report(amplint: Amplint)
         (["fix", "-", "--apply"], "--apply writes files, and standard input is none"),
         (
             ["fix", "--output-format", "json"],
-            "standard output is for the fixed code; use --output-format FORMAT=FILE, or --apply",
+            "standard output is for the diff; use --output-format FORMAT=FILE, or --apply",
+        ),
+        (
+            ["fix", "-", "--output-format", "json"],
+            "standard output is for the fixed code; use --output-format FORMAT=FILE\n",
+        ),
+        (
+            ["check", "--output-format", "json=a", "--output-format", "junit=a"],
+            "two --output-format can't go to the same file",
         ),
         (["check", "--config", "missing.toml"], "amplint: missing.toml: No such file or directory"),
         (["check", "--bogus"], "No such option"),
@@ -321,6 +329,8 @@ def test_an_internal_fault_is_a_failure_that_asks_for_a_report(amplint: Amplint)
         (["rule"], "name one rule, or use --all"),
         (["rule", "TOY001", "--all"], "name one rule, or use --all"),
         (["rule", "TOY9"], "unknown rule `TOY9`"),
+        (["rule", "TOY"], "`TOY` stands for several rules; name one, or use --all"),
+        (["config", "missing"], "Path 'missing' does not exist."),
         (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'."),
     ],
 )
@@ -354,6 +364,12 @@ def test_help(amplint: Amplint, arguments: list[str]) -> None:
     ran = amplint(*arguments)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("Usage: amplint")
+
+
+def test_help_tells_every_command_in_a_whole_sentence(amplint: Amplint) -> None:
+    listed = amplint("--help").out.split("Commands:\n")[1].splitlines()
+    assert [line.split()[0] for line in listed] == ["check", "completion", "config", "fix", "migrate", "rule", "trace"]
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
 
 
 # -- fix --------------------------------------------------------------------------------------------------------------

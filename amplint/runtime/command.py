@@ -26,6 +26,7 @@ class _TraceCommand(click.Command):
 
 @click.command(
     cls=_TraceCommand,
+    short_help="Run a script and report on its mixed precision.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     options_metavar="[OPTIONS]",
 )
