@@ -23,7 +23,8 @@ def test_the_fix_is_what_migrate_writes(name: str) -> None:
 
 
 def test_a_refused_loop_is_reported_without_a_fix() -> None:
-    text = "import torch\n\n\ndef train(net, optimizer, batches):\n    for x in batches:\n        net(x).mean().backward()\n"
+    body = "    for x in batches:\n        net(x).mean().backward()\n"
+    text = f"import torch\n\n\ndef train(net, optimizer, batches):\n{body}"
     found = check_source(text, "train.py", TRAINING)
     assert [(d.code, d.location.row, d.location.column, d.fix) for d in found] == [("AMP901", 5, 5, None)]
     assert found[0].help.startswith("not migrated: line 6: ")
