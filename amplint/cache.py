@@ -22,8 +22,10 @@ from amplint.model import (
     RelatedPlace,
     TextEdit,
 )
+from amplint.modules import Answer
 
 if TYPE_CHECKING:
+    from amplint.modules import Project
     from amplint.settings import Settings
 
 DIRECTORY = ".amplint_cache"
@@ -44,6 +46,15 @@ class _Entry(NamedTuple):
     day: int
     digest: str
     found: list[Any]
+    answers: Sequence[Any] = ()
+    unfinished: Sequence[str] = ()
+
+
+class Known(NamedTuple):
+    """What was found in a file, and which functions were too much for the protocol engine."""
+
+    found: Sequence[Diagnostic]
+    unfinished: Sequence[str]
 
 
 class Cache:
@@ -65,8 +76,11 @@ class Cache:
         self._changed = False
         self._load()
 
-    def find(self, path: str, status: os.stat_result, settings: Settings) -> Sequence[Diagnostic] | None:
-        """What is known of an unchanged file by its modification time and size, None if it must be looked at."""
+    def find(self, path: str, status: os.stat_result, settings: Settings, project: Project | None = None) -> Known | None:
+        """What is known of an unchanged file by its modification time and size, None if it must be looked at.
+
+        `project` answers what the entry depends on; without it, nothing is known of a file that looked into others.
+        """
         key = self._key(path)
         entry = self._entries.get(key)
         if (
@@ -76,11 +90,11 @@ class Cache:
             or entry.context != self._context(settings)
         ):
             return None
-        return self._recall(key, entry, path)
+        return self._recall(key, entry, path, project)
 
     def find_by_content(
-        self, path: str, status: os.stat_result, digest: str, settings: Settings
-    ) -> Sequence[Diagnostic] | None:
+        self, path: str, status: os.stat_result, digest: str, settings: Settings, project: Project | None = None
+    ) -> Known | None:
         """What is known of a file that has the same content as when it was checked, None if it has not."""
         key = self._key(path)
         entry = self._entries.get(key)
@@ -89,12 +103,22 @@ class Cache:
         entry = entry._replace(mtime_ns=self._trusted_mtime(status), size=status.st_size)
         self._entries[key] = entry
         self._changed = True
-        return self._recall(key, entry, path)
+        return self._recall(key, entry, path, project)
 
     def store(
-        self, path: str, status: os.stat_result, digest: str, settings: Settings, found: Sequence[Diagnostic]
+        self,
+        path: str,
+        status: os.stat_result,
+        digest: str,
+        settings: Settings,
+        found: Sequence[Diagnostic],
+        answers: Sequence[Answer] = (),
+        unfinished: Sequence[str] = (),
     ) -> None:
-        """Remember what was found in a file with this status and content; an empty `digest` matches no content."""
+        """Remember what was found in a file with this status and content; an empty `digest` matches no content.
+
+        `answers` is what was looked up in other files: the entry is valid while they answer the same.
+        """
         self._entries[self._key(path)] = _Entry(
             self._trusted_mtime(status),
             status.st_size,
@@ -102,6 +126,8 @@ class Cache:
             self._today,
             digest,
             [_pack(diagnostic) for diagnostic in found],
+            answers,
+            unfinished,
         )
         self._changed = True
 
@@ -152,15 +178,17 @@ class Cache:
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self._contexts, self._entries = [], {}
 
-    def _recall(self, key: str, entry: _Entry, path: str) -> Sequence[Diagnostic] | None:
+    def _recall(self, key: str, entry: _Entry, path: str, project: Project | None) -> Known | None:
         try:
+            if entry.answers and (project is None or not project.holds(Answer(*each) for each in entry.answers)):
+                return None
             found = [_unpack(packed, path) for packed in entry.found]
         except (TypeError, ValueError):
             return None
         if entry.day != self._today:
             self._entries[key] = entry._replace(day=self._today)
             self._changed = True
-        return found
+        return Known(found, tuple(entry.unfinished))
 
     def _trusted_mtime(self, status: os.stat_result) -> int:
         return status.st_mtime_ns if status.st_mtime_ns < self._now_ns - _RACE_NS else -1
@@ -220,7 +248,8 @@ def _checked_entry(fields: Sequence[Any], contexts: int) -> _Entry:
     """An entry as read from the file; raises `TypeError` or `ValueError` where it is none."""
     entry = _Entry(*fields)
     numbers = (entry.mtime_ns, entry.size, entry.context, entry.day)
-    if not all(type(number) is int for number in numbers) or not 0 <= entry.context < contexts:
+    names = all(type(name) is str for name in entry.unfinished)
+    if not names or not all(type(number) is int for number in numbers) or not 0 <= entry.context < contexts:
         raise ValueError("not an entry of the cache")
     return entry
 

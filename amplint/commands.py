@@ -147,10 +147,18 @@ def _run(request: Request, action: Action) -> _Session:
         console.note("amplint: warning: no Python files found")
     if request.verbose:
         _tell_settings(console, files)
+        _tell_unfinished(console, result)
     said = {file.filename for file in result.files}
     fail_levels = {path: settings.fail_level for path, settings in files if path in said}
     problems = [(problem.path, problem.message) for problem in discovery.problems]
     return _Session(request, console, result, fail_levels, resolver.config(".").fail_level, problems)
+
+
+def _tell_unfinished(console: Console, result: RunResult) -> None:
+    """Say which functions are beyond the budget of the protocol engine, so that silence on them proves nothing."""
+    for file in result.files:
+        for name in file.unfinished:
+            console.note(f"amplint: {file.filename}: `{name}` was not followed to its end: too many paths")
 
 
 def _run_stdin(request: Request, action: Action, console: Console, resolver: SettingsResolver) -> _Session:
@@ -159,6 +167,8 @@ def _run_stdin(request: Request, action: Action, console: Console, resolver: Set
     settings = resolver.for_file(request.stdin_filename or "")
     data = sys.stdin.buffer.read()
     result = examine(filename, data, settings, action)
+    if request.verbose:
+        _tell_unfinished(console, RunResult([result], 1))
     if action.fix:
         fixed = result.after is not None and result.before is not None and not result.error
         console.write_bytes(result.before.encode(result.after) if fixed else data)  # type: ignore[union-attr,arg-type]

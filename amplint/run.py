@@ -17,7 +17,9 @@ from amplint.rule import DOCS_URL
 
 if TYPE_CHECKING:
     from amplint.cache import Cache
+    from amplint.modules import Answer, Project
     from amplint.settings import Settings
+    from amplint.source import SourceFile
 
 POOL_BYTES = 1_000_000
 """Below this much source to parse, starting processes takes longer than they save."""
@@ -49,7 +51,8 @@ class FileResult(NamedTuple):
 
     `diagnostics` is what was found, after fixing what remains; `applied` what the fixes remove. `before` is the file as
     it was read, None where that was not necessary; `after` is the text with the fixes made, None without any.
-    `messages` tell of internal faults, `error` why the file could not be read or written.
+    `messages` tell of internal faults, `error` why the file could not be read or written. `unfinished` names the
+    functions that were too much for the protocol engine. `answers` is what was looked up in other files of the run.
     """
 
     filename: str
@@ -59,6 +62,8 @@ class FileResult(NamedTuple):
     after: str | None = None
     messages: Sequence[str] = ()
     error: str | None = None
+    unfinished: Sequence[str] = ()
+    answers: Sequence[Answer] = ()
 
     @property
     def text(self) -> str | None:
@@ -104,13 +109,16 @@ def run(
     """
     import gc
 
+    from amplint.modules import Project
+
+    project = Project(path for path, _ in files)
     results: dict[int, FileResult] = {}
     tasks: list[tuple[int, int]] = []
     collected = gc.isenabled()
     gc.disable()
     try:
         for index, (path, settings) in enumerate(files):
-            outcome = _quick_look(path, settings, action, cache)
+            outcome = _quick_look(path, settings, action, cache, project)
             if isinstance(outcome, FileResult):
                 results[index] = outcome
             else:
@@ -119,11 +127,11 @@ def run(
                 progress(len(results), len(files))
         if tasks:
             _prepare()
-        for index, (result, status, digest) in _examine_all(files, tasks, action, jobs):
+        for index, (result, status, digest) in _examine_all(files, tasks, action, jobs, project):
             results[index] = result
             if cache is not None and status is not None:
                 path, settings = files[index]
-                cache.store(path, status, digest, settings, result.diagnostics)
+                cache.store(path, status, digest, settings, result.diagnostics, result.answers, result.unfinished)
             if progress is not None:
                 progress(len(results), len(files))
     finally:
@@ -133,7 +141,9 @@ def run(
     return RunResult([results[index] for index in sorted(results) if _says_something(results[index])], len(files))
 
 
-def examine(filename: str, data: bytes, settings: Settings, action: Action = CHECK) -> FileResult:
+def examine(
+    filename: str, data: bytes, settings: Settings, action: Action = CHECK, project: Project | None = None
+) -> FileResult:
     """Check the content of one file, or work out its fixes; nothing is written, whatever `action` says."""
     from amplint.stack import call_with_deep_stack
 
@@ -142,23 +152,26 @@ def examine(filename: str, data: bytes, settings: Settings, action: Action = CHE
     except UndecodableError as error:
         return FileResult(filename, [_unreadable(filename, error)])
     try:
-        return call_with_deep_stack(lambda: _examine_text(filename, before, data, settings, action))
+        return call_with_deep_stack(lambda: _examine_text(filename, before, data, settings, action, project))
     except FileError as error:
         return FileResult(filename, error=str(error))
     except Exception as error:
         return FileResult(filename, before=before, messages=[_fault("the check failed", error)])
 
 
-def _quick_look(path: str, settings: Settings, action: Action, cache: Cache | None) -> FileResult | int:
+def _quick_look(
+    path: str, settings: Settings, action: Action, cache: Cache | None, project: Project
+) -> FileResult | int:
     """The result for a file that need not be parsed; for another one its size in bytes."""
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
             return FileResult(path, error="can't be read: not a regular file (`-` reads standard input)")
         if cache is not None:
-            known = cache.find(path, status, settings)
+            known = cache.find(path, status, settings, project)
             if known is not None:
-                return status.st_size if action.concerns(known) else FileResult(path, known)
+                again = action.concerns(known.found)
+                return status.st_size if again else FileResult(path, known.found, unfinished=known.unfinished)
         data = read(path)
     except FileError as error:
         return FileResult(path, error=str(error))
@@ -168,9 +181,9 @@ def _quick_look(path: str, settings: Settings, action: Action, cache: Cache | No
         if cache is not None:
             from amplint.cache import content_digest
 
-            known = cache.find_by_content(path, status, content_digest(data), settings)
-            if known is not None and not action.concerns(known):
-                return FileResult(path, known)
+            known = cache.find_by_content(path, status, content_digest(data), settings, project)
+            if known is not None and not action.concerns(known.found):
+                return FileResult(path, known.found, unfinished=known.unfinished)
         return len(data)
     found = [] if data.isascii() and b"\0" not in data else _decoding_faults(path, data)
     if cache is not None:
@@ -187,20 +200,26 @@ def _decoding_faults(path: str, data: bytes) -> list[Diagnostic]:
 
 
 def _examine_all(
-    files: Sequence[tuple[str, Settings]], tasks: list[tuple[int, int]], action: Action, jobs: int
+    files: Sequence[tuple[str, Settings]],
+    tasks: list[tuple[int, int]],
+    action: Action,
+    jobs: int,
+    project: Project,
 ) -> Iterator[tuple[int, _Outcome]]:
     """Examine the files of `tasks` (size and index in `files`), in several processes if that is worth it."""
     jobs = min(jobs or available_cpus(), len(tasks))
     if jobs < 2 or sum(size for size, _ in tasks) < POOL_BYTES:
         for _, index in tasks:
-            yield index, _examine_file(_Task(*files[index], action))
+            yield index, _examine_file(project, _Task(*files[index], action))
         return
+    from functools import partial
+
     from amplint.pool import map_in_processes
 
     # The largest first: one that comes last would keep a single process busy at the end.
     indices = [index for _, index in sorted(tasks, key=lambda task: (-task[0], task[1]))]
     work = [_Task(*files[index], action) for index in indices]
-    for position, outcome in map_in_processes(_examine_file, work, jobs):
+    for position, outcome in map_in_processes(partial(_examine_file, project), work, jobs):
         index = indices[position]
         if outcome is None:
             died = "internal fault: the process that examined the file died (killed, or out of memory)"
@@ -208,7 +227,7 @@ def _examine_all(
         yield index, outcome
 
 
-def _examine_file(task: _Task) -> _Outcome:
+def _examine_file(project: Project, task: _Task) -> _Outcome:
     """Read, check or fix, and where that is asked for write one file; raises nothing but what ends the process."""
     from amplint.cache import content_digest
 
@@ -220,7 +239,7 @@ def _examine_file(task: _Task) -> _Outcome:
         return _Outcome(FileResult(path, error=str(error)))
     except OSError as error:
         return _Outcome(FileResult(path, error=f"can't be read: {reason(error)}"))
-    result = examine(path, data, settings, action)
+    result = examine(path, data, settings, action, project)
     _garbage.add(len(data))
     if result.after is not None and result.before is not None and action.apply:
         data = result.before.encode(result.after)
@@ -229,7 +248,7 @@ def _examine_file(task: _Task) -> _Outcome:
             status = os.stat(path)
         except (FileError, OSError) as error:
             why = str(error) if isinstance(error, FileError) else f"can't be read: {reason(error)}"
-            return _Outcome(examine(path, read_data, settings)._replace(error=why))
+            return _Outcome(examine(path, read_data, settings, CHECK, project)._replace(error=why))
     elif result.after is not None:
         return _Outcome(result)
     if result.messages or result.error is not None:
@@ -237,15 +256,20 @@ def _examine_file(task: _Task) -> _Outcome:
     return _Outcome(result, status, content_digest(data))
 
 
-def _examine_text(filename: str, before: Decoded, data: bytes, settings: Settings, action: Action) -> FileResult:
+def _examine_text(
+    filename: str, before: Decoded, data: bytes, settings: Settings, action: Action, project: Project | None
+) -> FileResult:
     from amplint.check import RuleError, check_source, fix_source
 
     faults: list[RuleError] = []
+    seen: list[SourceFile] = []
     after: str | None = None
     applied: Sequence[Diagnostic] = ()
     messages: list[str] = []
     if action.fix:
-        fixed = fix_source(before.text, filename, settings, unsafe=action.unsafe, faults=faults)
+        fixed = fix_source(
+            before.text, filename, settings, unsafe=action.unsafe, faults=faults, project=project, analysed=seen
+        )
         found, applied, messages = fixed.remaining, fixed.applied, fixed.messages
         if fixed.text != before.text:
             if before.encode(before.text) != data:
@@ -253,9 +277,12 @@ def _examine_text(filename: str, before: Decoded, data: bytes, settings: Setting
             before.encode(fixed.text)
             after = fixed.text
     else:
-        found = check_source(before.text, filename, settings, faults=faults)
+        found = check_source(before.text, filename, settings, faults=faults, project=project, analysed=seen)
     messages += dict.fromkeys(_fault(f"rule {fault.code} failed", fault.__cause__ or fault) for fault in faults)
-    return FileResult(filename, found, applied, before if found or after is not None else None, after, messages)
+    shown = before if found or after is not None else None
+    unfinished = tuple(name for file in seen for name in file.unfinished)
+    answers = tuple(answer for file in seen for answer in project.answers(file)) if project is not None else ()
+    return FileResult(filename, found, applied, shown, after, messages, None, unfinished, answers)
 
 
 class _Garbage:
@@ -290,7 +317,7 @@ def _prepare() -> None:
 
 
 def _says_something(result: FileResult) -> bool:
-    return bool(result.diagnostics or result.applied or result.messages or result.error)
+    return bool(result.diagnostics or result.applied or result.messages or result.error or result.unfinished)
 
 
 def _unreadable(filename: str, error: UndecodableError) -> Diagnostic:

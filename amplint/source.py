@@ -14,6 +14,7 @@ from amplint.names import STAR_EXPORTS, UNKNOWN, Binding, Names, Scope, getattr_
 if TYPE_CHECKING:
     from amplint.flow.violations import Violation
     from amplint.guards import Guards
+    from amplint.modules import Project
     from amplint.regions import Regions
     from amplint.settings import Settings
     from amplint.values import Values
@@ -54,10 +55,15 @@ class SourceFile:
     where the text does not parse.
     """
 
-    def __init__(self, text: str, filename: str, settings: Settings) -> None:
+    def __init__(self, text: str, filename: str, settings: Settings, project: Project | None = None) -> None:
         self.text = text
         self.filename = filename
         self.settings = settings
+        self.project = project
+        self.lookups: dict[tuple[str, str], str] = {}
+        """What was asked of the project: (module, asking file) -> the file that answered, "" for none."""
+        self.unfinished: list[str] = []
+        """The functions that were too much for the protocol engine; known once `violations` was called."""
         self.unseen_rows: tuple[int, ...] = ()
         """The rows of statements in newer syntax, which are not in `tree`; known once `tree` is made."""
 
@@ -262,7 +268,9 @@ class SourceFile:
         from amplint.flow import violations
 
         by_kind: dict[str, list[Violation]] = {}
-        for violation in violations.find(self):
+        analysis = violations.analyse(self)
+        self.unfinished = analysis.unfinished
+        for violation in analysis.violations:
             by_kind.setdefault(violation.kind, []).append(violation)
         return by_kind
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from amplint import cache as cache_module
-from amplint.cache import DIRECTORY, Cache, content_digest, context_digest
+from amplint.cache import DIRECTORY, Cache, Known, content_digest, context_digest
 from amplint.model import Applicability, Diagnostic, FixInfo, Level, Location, RelatedPlace, TextEdit
+from amplint.modules import Answer, Project
 from amplint.settings import DEFAULT
 
 FOUND = Diagnostic(
@@ -26,6 +27,7 @@ FOUND = Diagnostic(
     "https://example.org/AMP001",
     "help",
 )
+KNOWN = Known([FOUND], ())
 
 
 @pytest.fixture
@@ -51,18 +53,18 @@ def entries(root: Path) -> dict[str, object]:
 
 def test_findings_come_back_complete(source: Path) -> None:
     remember("a.py", FOUND)
-    assert Cache(".").find("a.py", os.stat("a.py"), DEFAULT) == [FOUND]
+    assert Cache(".").find("a.py", os.stat("a.py"), DEFAULT) == KNOWN
 
 
 def test_findings_get_the_name_under_which_the_file_is_asked_for(source: Path) -> None:
     remember("a.py", FOUND)
     found = Cache(".").find(str(source), source.stat(), DEFAULT)
-    assert found == [FOUND._replace(filename=str(source))]
+    assert found == Known([FOUND._replace(filename=str(source))], ())
 
 
 def test_that_nothing_was_found_is_known_too(source: Path) -> None:
     remember("a.py")
-    assert Cache(".").find("a.py", os.stat("a.py"), DEFAULT) == []
+    assert Cache(".").find("a.py", os.stat("a.py"), DEFAULT) == Known([], ())
 
 
 def test_an_unknown_file_is_unknown(source: Path) -> None:
@@ -76,9 +78,9 @@ def test_a_new_modification_time_needs_the_same_content(source: Path) -> None:
     cache = Cache(".")
     assert cache.find("a.py", source.stat(), DEFAULT) is None
     assert cache.find_by_content("a.py", source.stat(), content_digest(b"x = 2\n"), DEFAULT) is None
-    assert cache.find_by_content("a.py", source.stat(), content_digest(b"x = 1\n"), DEFAULT) == [FOUND]
+    assert cache.find_by_content("a.py", source.stat(), content_digest(b"x = 1\n"), DEFAULT) == KNOWN
     cache.save()
-    assert Cache(".").find("a.py", source.stat(), DEFAULT) == [FOUND]
+    assert Cache(".").find("a.py", source.stat(), DEFAULT) == KNOWN
 
 
 def test_another_size_is_another_file(source: Path) -> None:
@@ -93,7 +95,7 @@ def test_a_file_changed_just_now_is_known_by_its_content_only(source: Path) -> N
     remember("a.py", FOUND)
     cache = Cache(".")
     assert cache.find("a.py", source.stat(), DEFAULT) is None
-    assert cache.find_by_content("a.py", source.stat(), content_digest(b"x = 1\n"), DEFAULT) == [FOUND]
+    assert cache.find_by_content("a.py", source.stat(), content_digest(b"x = 1\n"), DEFAULT) == KNOWN
 
 
 def test_a_file_without_digest_is_not_known_by_content(source: Path) -> None:
@@ -157,7 +159,7 @@ def test_a_damaged_cache_is_ignored_and_replaced(source: Path, content: bytes) -
     (source.parent / DIRECTORY / "findings.json").write_bytes(content)
     assert Cache(".").find("a.py", source.stat(), DEFAULT) is None
     remember("a.py", FOUND)
-    assert Cache(".").find("a.py", source.stat(), DEFAULT) == [FOUND]
+    assert Cache(".").find("a.py", source.stat(), DEFAULT) == KNOWN
 
 
 @pytest.mark.parametrize("packed", ['["AMP001"]', '"text"', "7", '["","",9,"","",[1,1],[1,1],[],null,"",""]'])
@@ -165,7 +167,7 @@ def test_damaged_findings_are_ignored(source: Path, packed: str) -> None:
     remember("a.py", FOUND)
     path = source.parent / DIRECTORY / "findings.json"
     data = json.loads(path.read_bytes())
-    data["files"]["a.py"][-1] = [json.loads(packed)]
+    data["files"]["a.py"][5] = [json.loads(packed)]
     path.write_text(json.dumps(data))
     assert Cache(".").find("a.py", source.stat(), DEFAULT) is None
 
@@ -229,3 +231,25 @@ def test_contexts_that_no_entry_needs_are_dropped(source: Path) -> None:
     cache.save()
     data = json.loads((source.parent / DIRECTORY / "findings.json").read_bytes())
     assert data["contexts"] == [context_digest(DEFAULT._replace(select=("AMP3",)), str(source.parent))]
+
+
+def test_findings_hold_while_the_other_files_answer_the_same(source: Path) -> None:
+    other = source.with_name("b.py")
+    other.write_bytes(b"y = 1\n")
+    answers = [
+        Answer("b", "a.py", "b.py", content_digest(b"y = 1\n")),
+        Answer("c", "a.py", "", ""),
+    ]
+    cache = Cache(".")
+    cache.store("a.py", source.stat(), content_digest(b"x = 1\n"), DEFAULT, [FOUND], answers, ["train"])
+    cache.save()
+
+    def known(*files: str) -> Known | None:
+        return Cache(".").find("a.py", source.stat(), DEFAULT, Project(files))
+
+    assert known("a.py", "b.py") == Known([FOUND], ("train",))
+    assert known("a.py") is None
+    assert known("a.py", "b.py", "c.py") is None
+    assert Cache(".").find("a.py", source.stat(), DEFAULT) is None
+    other.write_bytes(b"y = 2\n")
+    assert known("a.py", "b.py") is None

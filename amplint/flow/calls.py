@@ -83,6 +83,8 @@ class Calls(Events):
         entry = world.copy(cells={**world.cells, **cells})
         key = self.summaries.key(statement, (*self.stack, statement.span), alias, entry)
         effect = self.summaries.find(key) if self.quiet else None
+        if statement.target in self.program.imported:
+            self.entered[statement.target] = self.entered.get(caller.procedure.name, statement.span)
         if effect is None:
             self.frame = Frame(procedure, prefix, outer, alias)
             self.frames.append(self.frame)

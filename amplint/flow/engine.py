@@ -50,7 +50,9 @@ class Engine:
         roots = [
             procedure
             for name, procedure in self.program.procedures.items()
-            if procedure.body and not (procedure.outer is not None and name in called)
+            if procedure.body
+            and name not in self.program.imported
+            and not (procedure.outer is not None and name in called)
         ]
         roots.sort(key=lambda procedure: procedure.name == MODULE)  # what the module calls has been seen by then
         for procedure in roots:

@@ -41,8 +41,10 @@ class Function:
 class Functions:
     """All functions of a file by node and by name, and its classes by name."""
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: SourceFile, mark: str = "") -> None:
         self.file = file
+        self.mark = mark
+        """What the names of functions start with, to tell those of several files apart."""
         self.by_node: dict[ast.AST, Function] = {}
         self.by_name: dict[str, Function] = {}
         self.classes: dict[str, ast.ClassDef] = {}
@@ -51,7 +53,7 @@ class Functions:
         self.scaler_classes: set[str] = set()
         self.optimizer_classes: set[str] = set()
         self._predicates: dict[str, bool] = {}
-        self.module = self._add(Function(MODULE, file.tree, file.names.module, None, None))
+        self.module = self._add(Function(mark + MODULE, file.tree, file.names.module, None, None))
         for node, scope in file.names.scopes.items():
             if scope.kind == "class":
                 assert isinstance(node, ast.ClassDef)
@@ -77,6 +79,7 @@ class Functions:
         name = getattr(node, "name", "") or f"<lambda {getattr(node, 'lineno', 0)}:{getattr(node, 'col_offset', 0)}>"
         prefix = outer.name if outer is not None else owner
         full = f"{prefix}.{name}" if prefix else name
+        full = full if full.startswith(self.mark) else self.mark + full
         if full in self.by_name:
             full = f"{full}@{getattr(node, 'lineno', 0)}"
         return self._add(Function(full, node, scope, owner, outer))

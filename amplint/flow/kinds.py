@@ -10,6 +10,7 @@ from amplint.flow.paths import element_targets, last_name, path_of, root_of
 from amplint.flow.vocabulary import OPTIMIZER_NAME, SCALER_NAME, SCALERS, SCHEDULER_NAME
 
 if TYPE_CHECKING:
+    from amplint.flow.imports import Imports
     from amplint.source import SourceFile
 
 SCALER, OPTIMIZER = "scaler", "optimizer"
@@ -22,8 +23,9 @@ class Kinds:
     A kind is `scaler`, `optimizer` or `class:NAME` for an instance of a class of the file.
     """
 
-    def __init__(self, functions: Functions) -> None:
+    def __init__(self, functions: Functions, imports: Imports) -> None:
         self.functions = functions
+        self._imports = imports
         self.file: SourceFile = functions.file
         self._table: dict[tuple[str, str], str] = {}
         self._foreign: set[tuple[str, str]] = set()
@@ -137,7 +139,8 @@ class Kinds:
             return "foreign" if name in self.functions.scaler_classes else f"class:{name}"
         if any(n.startswith("torch.optim.") and n.count(".") == 2 and name[:1].isupper() for n in names):
             return OPTIMIZER
-        return ""
+        imported = self._imports.callable_class(call)
+        return "" if imported is None else f"class:{imported}"
 
     def _receivers(self, call: ast.Call) -> list[tuple[str, Function]]:
         """The paths that an expression is assigned to, through `... if ... else`, `or`, literals and comprehensions."""

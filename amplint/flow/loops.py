@@ -36,7 +36,7 @@ def _is_flag(test: str) -> bool:
 
 def scaler_in_loop(run: Statements, made: ir.New) -> None:
     """Report a scaler that is built anew by each round of a training loop, or by each call of a per-epoch function."""
-    if run.quiet:
+    if run.quiet or run.frame.procedure.name in run.program.imported:
         return
     loops = [loop for loop in run.loops if loop.span.start >= 0]
     if not all(_is_flag(branch.text) for branch in run.branches if branch.text):
@@ -88,8 +88,8 @@ def one_sided_zero_grad(program: Program) -> list[Hit]:
     if not zeroing:
         return []
     hits: list[Hit] = []
-    for procedure in program.procedures.values():
-        for statement in ir.every(procedure.body):
+    for name, procedure in program.procedures.items():
+        for statement in ir.every(procedure.body) if name not in program.imported else ():
             if not isinstance(statement, ir.If):
                 continue
             for arm, other in ((statement.then, statement.orelse), (statement.orelse, statement.then)):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from typing import TYPE_CHECKING
 
 from amplint.flow import ir
 from amplint.flow.functions import Function, Functions
+from amplint.flow.imports import FAR, Imports, Others, moved
 from amplint.flow.kinds import SCALER, Kinds
 from amplint.flow.lower_statements import StatementLowering
-from amplint.flow.program import MODULE, ClassInfo, Program
+from amplint.flow.program import MODULE, ClassInfo, Imported, Program
 from amplint.flow.prune import prune
 from amplint.flow.vocabulary import AUTOCASTS
 from amplint.model import Span
@@ -24,12 +26,25 @@ _RELEVANT = re.compile(r"autocast|[Ss]caler|unscale_")
 class Context:
     """What the lowering of all functions of a file shares."""
 
-    def __init__(self, file: SourceFile) -> None:
+    def __init__(self, file: SourceFile, root: SourceFile | None = None, others: Others | None = None, at: int = 0):
         self.file = file
-        self.functions = Functions(file)
-        self.kinds = Kinds(self.functions)
+        self.root = file if root is None else root
+        """The file that is analysed; this one may be another one that it imports from, the `at`-th of them."""
+        self.others = Others() if others is None else others
+        self.at = at
+        self.mark = f"<{at}>" if at else ""
+        self.functions = Functions(file, self.mark)
+        self.imports = Imports(self)
+        self.kinds = Kinds(self.functions, self.imports)
         self.temporaries = 0
         self.duplicates: list[tuple[Span, str, str]] = []
+
+    def beside(self, other: SourceFile, at: int) -> Context | None:
+        """The context of another file that is looked into for the same one, None where it does not parse."""
+        try:
+            return Context(other, self.root, self.others, at)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
 
 
 def lower(file: SourceFile) -> Program:
@@ -45,7 +60,9 @@ def lower(file: SourceFile) -> Program:
         if function.owner in context.functions.scaler_classes:
             continue
         program.procedures[function.name] = _procedure(function, context)
-    for name, methods in context.functions.methods.items():
+    _add_imported(program, context)
+    for name in context.functions.classes:
+        methods = context.functions.methods[name]
         info = ClassInfo(name)
         info.methods = {method: full for method, full in methods.items() if full in program.procedures}
         info.setup = tuple(
@@ -58,6 +75,25 @@ def lower(file: SourceFile) -> Program:
     program.duplicates = tuple(context.duplicates)
     prune(program)
     return program
+
+
+def _add_imported(program: Program, context: Context) -> None:
+    """Add the procedures of other files that those of the program call, directly or through one another."""
+    waiting = list(program.procedures.values())
+    while waiting and context.others.contexts:
+        for statement in ir.every(waiting.pop().body):
+            if not isinstance(statement, ir.Invoke) or statement.target in program.procedures:
+                continue
+            for other in context.others.contexts.values():
+                function = other.functions.by_name.get(statement.target) if other is not None else None
+                if other is not None and function is not None and statement.target.startswith(other.mark):
+                    procedure = _procedure(function, other)
+                    moved(procedure, other.at * FAR)
+                    program.procedures[function.name] = procedure
+                    shown = os.path.relpath(other.file.filename, os.path.dirname(context.file.filename) or ".")
+                    program.imported[function.name] = Imported(other.file, other.at * FAR, shown.replace(os.sep, "/"))
+                    waiting.append(procedure)
+                    break
 
 
 def _procedure(function: Function, context: Context) -> ir.Procedure:
@@ -79,7 +115,7 @@ def _procedure(function: Function, context: Context) -> ir.Procedure:
     procedure = ir.Procedure(function.name, params, body, span)
     procedure.defaults = defaults
     procedure.receiver = function.receiver
-    procedure.owner = function.owner
+    procedure.owner = None if function.owner is None else f"{context.mark}{function.owner}"
     procedure.outer = function.outer.name if function.outer is not None else None
     assigned = [s for s in ir.every(body) if isinstance(s, ir.Assign)]
     names = {statement.path for statement in assigned} | {

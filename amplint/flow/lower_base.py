@@ -31,19 +31,19 @@ class Lowering:
         """A source path as a path of the IR."""
         root = root_of(path)
         if self.function is self.functions.module and root not in self.inner:
-            return path
+            return self.context.mark + path
         if root in self.inner:
             return f"%{path}"
         current: Function | None = self.function
         sigil = "%"
         while current is not None and current is not self.functions.module:
             if root in current.scope.globals:
-                return path
+                return self.context.mark + path
             if binds(current, root):
                 return sigil + path
             current = current.outer
             sigil = "^" if sigil == "%" else f"^{sigil}"
-        return path
+        return self.context.mark + path
 
     def temporary(self) -> str:
         """A new local that no source has."""

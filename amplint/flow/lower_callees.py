@@ -97,7 +97,7 @@ class CalleeLowering(ExpressionLowering):
 
     def construct(self, call: ast.Call, receiver: str) -> None:
         """Make an instance of a class of this file at a path."""
-        owner = last_name(call.func)
+        owner = self.kinds.constructed(call).removeprefix("class:")
         target = self.functions.methods[owner].get("__init__")
         arguments = self.arguments(call)
         self.out.append(ir.Assign(receiver, ir.Opaque()))

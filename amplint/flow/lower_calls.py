@@ -101,6 +101,9 @@ class CallLowering(CalleeLowering):
             receiver, path = func, func.id
         if target is None and partial is not None:
             target = self.local(partial)
+        if target is None and not names & CLIPS:
+            target = self.context.imports.function(node)
+            receiver, path = (None, None) if target is not None else (receiver, path)
         if (names & CLIPS) or (target is None and CLIP_NAME.match(last_name(func))):
             return self._clip(node, path, span)
         if target is not None:

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.flow import ir
 from amplint.model import Span
 
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
 MODULE = "<module>"
+
+
+class Imported(NamedTuple):
+    """The other file that a procedure comes from, what is added to its places, and its path as messages show it."""
+
+    file: SourceFile
+    at: int
+    shown: str
+
+    def row(self, span: Span) -> int:
+        """The row, from 1, of a moved place."""
+        return self.file.row(span.start - self.at)
 
 
 class ClassInfo:
@@ -29,6 +45,8 @@ class Program:
         self.classes: dict[str, ClassInfo] = {}
         self.globals: ir.Block = ()
         """The module's assignments that other procedures may rely on, without events and calls."""
+        self.imported: dict[str, Imported] = {}
+        """The procedures of other files."""
         self.duplicates: tuple[tuple[Span, str, str], ...] = ()
         """Optimizers that stand in a literal a second time: where, in which procedure, and the source text."""
         self._kinds: dict[int, frozenset[str]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from amplint.flow import ir
 from amplint.flow.guards import Frame
+from amplint.flow.imports import FAR
 from amplint.flow.program import Program
 from amplint.flow.protocol import GRADIENTS, SEVERAL_OPTIMIZERS, Fault, advance
 from amplint.flow.values import Values
@@ -144,6 +145,13 @@ class Reports(Values):
             inner = event.span
             related = partner.span if partner is not None else None
         labels = self._labels(kind, name, optimizer, world, event, place)
+        if self.program.imported:
+            other = Where(event.span, self.stack, "") if blamed is not None else partner
+            seen = self._from_here(place, other)
+            if seen is None:
+                return
+            related = None if related is None else self._label(related, "").span
+            labels, place = tuple(self._label(*label) for label in labels), seen
         frame = self.frames[min(len(place.stack), len(self.frames) - 1)]
         hit = Hit(
             kind,
@@ -151,7 +159,7 @@ class Reports(Values):
             inner,
             raises,
             labels,
-            worded(world.trail),
+            tuple(self._label(*label) for label in worded(world.trail)),
             self._text(frame, name, world),
             self._text(frame, optimizer, world),
             related,
@@ -159,6 +167,30 @@ class Reports(Values):
             optimizer_class=self.families.get(optimizer or "", ""),
         )
         self.tally.hit("any-way" if kind in CERTAIN_ONLY else event.kind, here, world, hit)
+
+    def _from_here(self, place: Where, other: Where | Mark | None) -> Where | None:
+        """A place as seen from this file: the call that leads to it; None if all happens in the other file."""
+        if place.span.start < FAR:
+            return place
+        depth = next(i for i, call in enumerate((*place.stack, place.span)) if call.start >= FAR) - 1
+        call = place.stack[depth]
+        inside = other is None or (
+            other.span.start >= FAR
+            and len(other.stack) > depth
+            and other.stack[: depth + 1] == place.stack[: depth + 1]
+        )
+        return None if inside else Where(call, place.stack[:depth], "")
+
+    def _label(self, span: Span, message: str) -> Label:
+        """A label; one in another file stands at the call that leads there and names the place."""
+        if span.start < FAR:
+            return Label(span, message)
+        for name, imported in self.program.imported.items():
+            body = self.program.procedures[name].span
+            if body.start <= span.start < body.end and name in self.entered:
+                text = f"{message.removesuffix(' here')} in {imported.shown}:{imported.row(span)}"
+                return Label(self.entered[name], text)
+        return Label(self.stack[0] if self.stack else Span(0, 0), message)
 
     def _is_innocent(self, kind: str) -> bool:
         """Whether the running procedure does nothing wrong by itself: a helper that clips and unscales does."""

@@ -33,6 +33,8 @@ class Values:
         self.families: dict[str, str] = {}
         self.owners: dict[str, frozenset[str]] = {}
         self.wraps: dict[str, frozenset[str]] = {}
+        self.entered: dict[str, Span] = {}
+        """The calls, in this file, that led to procedures of other files last."""
         self.places: dict[str, str] = {}
         """The (resolved) path by which an object was used last."""
 

@@ -15,7 +15,8 @@ class Violation(NamedTuple):
 
     `kind` is the name of a rule of the catalogue (`clip-before-unscale`). `span` is the blamed expression: the call
     that is wrong or, where the wrong call happens inside a helper, the call of the helper in the function that also
-    holds the other half of the story. `place` is the wrong call itself (equal to `span` without a helper).
+    holds the other half of the story. `place` is the wrong call itself (equal to `span` without a helper; no place of
+    this file where the helper is imported).
 
     `certain`: every way to reach the place is wrong, in the first round of the loops around it or in the next;
     otherwise some ways are right, and `path` holds the decisions that lead to the wrong one. `raises`: torch raises
