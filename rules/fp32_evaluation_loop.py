@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amplint.migrate import opportunities
 from amplint.model import Applicability, Finding, Level
 from amplint.rule import rule
 from amplint.source import SourceFile
@@ -16,6 +15,7 @@ from amplint.source import SourceFile
     level=Level.INFO,
     fix=Applicability.UNSAFE,
     default=False,
+    gated=False,
     triggers=("autocast",),
 )
 def fp32_evaluation_loop(file: SourceFile) -> Iterator[Finding]:
@@ -76,4 +76,6 @@ def fp32_evaluation_loop(file: SourceFile) -> Iterator[Finding]:
     beyond rounding; a threshold on probabilities or a sum of outputs stays in float32. The fix is unsafe: reported
     losses change within what mixed precision rounds.
     """
+    from amplint.migrate import opportunities  # a large room, for a rule that is off by default
+
     return opportunities.evaluation_loops(file, "AMP902")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amplint.migrate import opportunities
 from amplint.model import Applicability, Finding, Level
 from amplint.rule import rule
 from amplint.source import SourceFile
@@ -16,6 +15,7 @@ from amplint.source import SourceFile
     level=Level.INFO,
     fix=Applicability.UNSAFE,
     default=False,
+    gated=False,
     triggers=("backward",),
 )
 def fp32_training_loop(file: SourceFile) -> Iterator[Finding]:
@@ -69,4 +69,6 @@ def fp32_training_loop(file: SourceFile) -> Iterator[Finding]:
     migration is refused the finding has no fix and says why. It is unsafe: losses change within what mixed precision
     rounds, and only a run on your data shows whether that matters.
     """
+    from amplint.migrate import opportunities  # a large room, for a rule that is off by default
+
     return opportunities.training_loops(file, "AMP901")

@@ -59,8 +59,9 @@ def _forwards(facts: Facts, owner: Function | ast.Module) -> list[ast.stmt]:
         without = [s for s in around if isinstance(s, ast.With) and _has_no_grad(file, s)]
         if any(facts.trains(n) for s in (without[-1:] or around) for n in walk(s)):
             continue
-        if not any(isinstance(s, LOOPS) for s in around):
-            continue
+        loop = next((s for s in around if isinstance(s, LOOPS)), None)
+        if loop is None or any(facts.trains(n) for n in walk(loop)):
+            continue  # a single forward, or one of a training iteration, such as a teacher's
         found[statement] = None
     return list(found)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from difflib import SequenceMatcher
 
 from amplint.edits import apply_fixes, parses
 from amplint.migrate import device as devices
@@ -320,6 +319,8 @@ def _objection(file: SourceFile, new: str) -> str:
 
 def _edits(old: str, new: str) -> tuple[Edit, ...]:
     """The change from one text to another in whole lines, as byte spans of the old one."""
+    from difflib import SequenceMatcher
+
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
     starts = [0]
     for line in before:
