@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.model import Label, Span
@@ -88,8 +89,26 @@ class Analysis(NamedTuple):
     unfinished: list[str]
 
 
+_OBJECTS = re.compile(
+    r"\.autocast\b|\bimport\b[^\n#]*\bautocast\b|^[ \t]+autocast\b[ \t]*(?:,|as\b|$)"
+    r"|GradScaler|\.scale\(|\.unscale_\(|caler\.(?:step|update)\(|\b(?:loss_|grad_|amp_)?scaler\(|Scaler\(",
+    re.MULTILINE,
+)
+"""What stands in every file that has a region or a scaler, under whatever name the scaler goes."""
+
+_EVENTS = (".backward(", ".step(", "unscale_", "caler.", "caler(", "autograd.grad", "clip_grad")
+"""One of these stands in every file that takes part in the protocol; most files with autocast are models and do not."""
+
+
+def _has_objects(file: SourceFile) -> bool:
+    wrappers = (wrapper.rsplit(".", 1)[-1] for wrapper in file.settings.wrappers)
+    return _OBJECTS.search(file.text) is not None or any(wrapper in file.text for wrapper in wrappers)
+
+
 def analyse(file: SourceFile) -> Analysis:
     """Run the engine on a file. Raises what `file.tree` raises."""
+    if not any(word in file.text for word in _EVENTS) or not _has_objects(file):
+        return Analysis([], [])
     from amplint.flow.engine import Engine
     from amplint.flow.lower import lower
 
