@@ -7,20 +7,28 @@ from typing import TYPE_CHECKING
 
 from amplint.flow.functions import Function, Functions
 from amplint.flow.paths import element_targets, last_name, path_of, root_of
-from amplint.flow.vocabulary import OPTIMIZER_NAME, SCALER_NAME, SCALERS, SCHEDULER_NAME
+from amplint.flow.vocabulary import CALLED_SCALERS, OPTIMIZER_NAME, SCALER_NAME, SCALERS, SCHEDULER_NAME
 
 if TYPE_CHECKING:
     from amplint.flow.imports import Imports
     from amplint.source import SourceFile
 
 SCALER, OPTIMIZER = "scaler", "optimizer"
+CALLED_SCALER = "called scaler"
 _EVIDENCE = ("scale", "unscale_", "step", "update", "zero_grad")
+
+
+def is_wrapper(file: SourceFile, call: ast.Call) -> bool:
+    """Whether a call is of one of the project's own wrappers that the settings list, by its name or its full name."""
+    wrappers = file.settings.wrappers
+    return bool(wrappers) and not {last_name(call.func), *file.resolve(call.func)}.isdisjoint(wrappers)
 
 
 class Kinds:
     """The kind of each path, in the function or class where its root belongs.
 
-    A kind is `scaler`, `optimizer` or `class:NAME` for an instance of a class of the file.
+    A kind is `scaler`, `optimizer`, `called scaler` (an object that is called to back and step, as timm's) or
+    `class:NAME` for an instance of a class of the file.
     """
 
     def __init__(self, functions: Functions, imports: Imports) -> None:
@@ -139,6 +147,8 @@ class Kinds:
             return "foreign" if name in self.functions.scaler_classes else f"class:{name}"
         if any(n.startswith("torch.optim.") and n.count(".") == 2 and name[:1].isupper() for n in names):
             return OPTIMIZER
+        if CALLED_SCALERS & set(names) or (name[:1].isupper() and is_wrapper(self.file, call)):
+            return CALLED_SCALER
         imported = self._imports.callable_class(call)
         return "" if imported is None else f"class:{imported}"
 

@@ -53,7 +53,8 @@ def lower(file: SourceFile) -> Program:
     Raises what `file.tree` raises.
     """
     program = Program()
-    if not _RELEVANT.search(file.text):
+    wrappers = (wrapper.rpartition(".")[2] for wrapper in file.settings.wrappers)
+    if not _RELEVANT.search(file.text) and not any(wrapper in file.text for wrapper in wrappers):
         return program
     context = Context(file)
     for function in context.functions.by_node.values():

@@ -7,13 +7,14 @@ import ast
 from amplint.flow import ir
 from amplint.flow.conditions import atom
 from amplint.flow.functions import Function
-from amplint.flow.kinds import OPTIMIZER, SCALER
+from amplint.flow.kinds import CALLED_SCALER, OPTIMIZER, SCALER, is_wrapper
 from amplint.flow.lower_callees import CalleeLowering
 from amplint.flow.paths import last_name, path_of, root_of
 from amplint.flow.predicates import parts_read
 from amplint.flow.vocabulary import (
     AUTOCAST_NAME,
     AUTOCASTS,
+    CALLED_SCALER_FLAGS,
     CLIP_NAME,
     CLIPS,
     ENABLED_FIRST,
@@ -21,6 +22,7 @@ from amplint.flow.vocabulary import (
     HARMLESS_CALL,
     HOOK_NAME,
     OPTIMIZER_METHODS,
+    SCALER_NAME,
     SCALERS,
     SCHEDULER_NAME,
     TENSOR_METHODS,
@@ -94,6 +96,9 @@ class CallLowering(CalleeLowering):
             self.arguments(node)
             self.out.append(ir.Event("autograd", span))
             return ir.Opaque()
+        if is_wrapper(self.file, node) and not last_name(func)[:1].isupper():
+            self.arguments(node)
+            return ir.Region(span, self._flag(node))
         target = self.local(func)
         if target is None and isinstance(func, ast.Name) and self.kinds.instance(func.id, self.function):
             owner = self.kinds.instance(func.id, self.function)
@@ -104,6 +109,8 @@ class CallLowering(CalleeLowering):
         if target is None and not names & CLIPS:
             target = self.context.imports.function(node)
             receiver, path = (None, None) if target is not None else (receiver, path)
+        if target is None and (called := path_of(func)) is not None and self._is_called_scaler(node, called):
+            return self._called_scaler(node, called, span)
         if (names & CLIPS) or (target is None and CLIP_NAME.match(last_name(func))):
             return self._clip(node, path, span)
         if target is not None:
@@ -179,6 +186,26 @@ class CallLowering(CalleeLowering):
             return ir.Plain()
         if method == "get_scale":
             self.out.append(ir.Event("scaler-use", span, scaler=scaler))
+        return ir.Plain()
+
+    def _is_called_scaler(self, node: ast.Call, path: str) -> bool:
+        """Whether an object is called as timm's `NativeScaler` is: it is one, or its name and the arguments say so."""
+        known = self.kinds.of(path, self.function) == CALLED_SCALER
+        named = SCALER_NAME.search(last_name(node.func)) and any(k.arg in CALLED_SCALER_FLAGS for k in node.keywords)
+        return (known or bool(named)) and len(node.args) > 1
+
+    def _called_scaler(self, node: ast.Call, path: str, span: Span) -> ir.Value:
+        """`loss_scaler(loss, optimizer, ...)` backs, and unless told otherwise unscales, clips, steps and updates."""
+        self.arguments(node)
+        scaler, optimizer = f"{self.name(path)}._scaler", path_of(node.args[1])
+        backed = ir.Event("backward", span, scaler=scaler, loss=ir.Scaled(scaler))
+        self.out += [ir.Event("scale", span, scaler=scaler), backed]
+        flag = next((k.value for k in node.keywords if k.arg in ("need_update", "update_grad")), None)
+        if optimizer is not None:
+            step = ir.Event("step", span, scaler=scaler, optimizer=self.name(optimizer))
+            steps = (step, ir.Event("update", span, scaler=scaler))
+            test = self.condition(flag) if flag is not None else ir.Constant(True)
+            self.out.append(ir.If(test, steps, (), span, "" if flag is None else self.file.segment(flag)))
         return ir.Plain()
 
     def _backward(self, node: ast.Call, receiver: ast.expr | None, path: str | None, span: Span) -> ir.Value:

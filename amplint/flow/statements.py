@@ -245,7 +245,10 @@ class Statements(Calls):
         """`try`: handlers run in the worlds of the marked calls; `finally` once for each way out."""
         self.sinks.append([])
         out = self.block(statement.body, worlds)
-        raised = join(self.sinks.pop()) if not self.coarse else self.sinks.pop()[:0]
+        depth = min((len(world.regions) for world in worlds), default=0)
+        raised = (
+            join(self.left(world, depth) for world in self.sinks.pop()) if not self.coarse else self.sinks.pop()[:0]
+        )
         tail = self.block(statement.orelse, out.normal)
         out.also(tail)
         out.normal = tail.normal

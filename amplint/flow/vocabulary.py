@@ -31,6 +31,17 @@ AUTOCASTS = frozenset(
 ENABLED_FIRST = frozenset(name for name in AUTOCASTS if ".cuda." in name or ".cpu." in name)
 """The forms whose first parameter is `enabled`; it is the third of the others (torch 2.13)."""
 
+CALLED_SCALERS = frozenset(
+    f"timm.utils.{module}{name}" for module in ("", "cuda.") for name in ("NativeScaler", "ApexScaler")
+)
+"""Classes whose instances are called with (loss, optimizer, clip_grad, clip_mode, parameters, create_graph,
+need_update): they back, unscale, clip, step and update, the last four unless `need_update` is false (timm 0.9 to 1.0;
+ApexScaler does the same with apex).
+"""
+
+CALLED_SCALER_FLAGS = frozenset({"clip_grad", "create_graph", "need_update", "parameters", "update_grad"})
+"""What such objects are called with, also those that projects write in timm's manner (DeiT, MAE, Swin)."""
+
 CLIPS = frozenset(
     f"torch.nn.utils.{module}{function}"
     for module in ("", "clip_grad.")

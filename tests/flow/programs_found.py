@@ -324,3 +324,82 @@ program(
             opt_b.zero_grad()
 """,
 )
+program(
+    "an exception in a region leaves it",
+    """
+    def fit(model, opt, loader, amp):
+        scaler = GradScaler()
+        for x in loader:
+            opt.zero_grad()
+            if amp:
+                try:
+                    with autocast("cuda"):
+                        loss = model(x)
+                        check(loss)
+                except Exception:
+                    continue
+                scaler.scale(loss).backward()
+                scaler.step(opt)
+                scaler.update()
+            else:
+                loss = model(x)
+                loss.backward()
+                opt.step()
+""",
+)
+program(
+    "no update in a body that catches everything",
+    """
+    def fit(model, opt, loader):
+        scaler = GradScaler()
+        for x in loader:
+            try:
+                opt.zero_grad()
+                with autocast("cuda"):
+                    loss = model(x)
+                scaler.scale(loss).backward()
+                scaler.unscale_(opt)
+                scaler.step(opt)  # !missing-update
+            except Exception as error:
+                print(error)
+""",
+)
+program(
+    "timm's scaler is called",
+    """
+    from timm.utils import NativeScaler
+
+    def train(model, opt, loader, loss_fn, accum, clip):
+        scaler_of_loss = NativeScaler()
+        for i, x in enumerate(loader):
+            due = (i + 1) % accum == 0
+            scaler_of_loss(loss_fn(model(x)), opt, clip_grad=clip, parameters=model.parameters(), need_update=due)
+            if due:
+                opt.zero_grad()
+
+    def train_one_epoch(model, opt, loader, loss_fn, loss_scaler, clip):
+        for x in loader:
+            opt.zero_grad()
+            loss = loss_fn(model(x))
+            if loss_scaler is not None:
+                loss_scaler(loss, opt, clip_grad=clip, parameters=model.parameters())
+            else:
+                loss.backward()
+                if clip:
+                    clip_grad_norm_(model.parameters(), clip)
+                opt.step()
+""",
+)
+program(
+    "a step after timm's scaler has stepped",
+    """
+    from timm.utils import NativeScaler
+
+    def train(model, opt, loader, loss_fn):
+        loss_scaler = NativeScaler()
+        for x in loader:
+            opt.zero_grad()
+            loss_scaler(loss_fn(model(x)), opt, clip_grad=1.0, parameters=model.parameters())
+            opt.step()  # !double-step
+""",
+)

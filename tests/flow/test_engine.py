@@ -113,3 +113,41 @@ def test_beyond_the_budget_a_few_paths_are_followed(monkeypatch: pytest.MonkeyPa
     result = run_engine(SourceFile(text, "train.py", DEFAULT))
     assert result.unfinished == []
     assert [(v.kind, v.certain) for v in result.violations] == [("clip-before-unscale", False)]
+
+
+WRAPPED = """\
+from torch.amp import GradScaler
+from mylib import amp
+
+
+def train(model, opt, loader, loss_fn):
+    scaler = GradScaler()
+    for x in loader:
+        opt.zero_grad()
+        with amp.half():
+            loss = loss_fn(model(x))
+            scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+
+
+def train_wrapped(model, opt, loader, loss_fn):
+    step = amp.Stepper()
+    for x in loader:
+        opt.zero_grad()
+        step(loss_fn(model(x)), opt)
+        opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "kinds"),
+    [
+        ((), []),
+        (("mylib.amp.half",), [(11, "backward-in-autocast")]),
+        (("half", "Stepper"), [(11, "backward-in-autocast"), (21, "double-step")]),
+    ],
+)
+def test_the_wrappers_of_the_settings(wrappers: tuple[str, ...], kinds: list[tuple[int, str]]) -> None:
+    file = SourceFile(WRAPPED, "train.py", DEFAULT._replace(wrappers=wrappers))
+    assert [(file.row(v.span.start), v.kind) for v in find(file)] == kinds
