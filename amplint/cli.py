@@ -51,7 +51,7 @@ class _LazyGroup(click.Group):
         return command
 
 
-class _RuleSelector(_ParamType):
+class RuleSelector(_ParamType):
     """Codes, prefixes and names of rules, checked with the settings; the shell completes codes and names."""
 
     name = "rules"
@@ -113,7 +113,7 @@ def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 
 def _rules_option(name: str, help_text: str) -> Callable[[Command], Command]:
-    return click.option(name, multiple=True, type=_RuleSelector(), metavar="RULES", help=help_text)
+    return click.option(name, multiple=True, type=RuleSelector(), metavar="RULES", help=help_text)
 
 
 settings_options = _options(

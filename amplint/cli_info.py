@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from amplint.cli import cli, overrides, settings_options
+from amplint.cli import RuleSelector, cli, overrides, settings_options
 
 if TYPE_CHECKING:
     from amplint.rule import Rule
@@ -19,7 +19,7 @@ _INFO_FORMAT = click.option(
 
 
 @click.command(short_help="Print the page of a rule.")
-@click.argument("rule_name", metavar="CODE|NAME", required=False)
+@click.argument("rule_name", metavar="CODE|NAME", required=False, type=RuleSelector())
 @click.option("--all", "every", is_flag=True, help="Print the pages of all rules.")
 @_INFO_FORMAT
 def rule(rule_name: str | None, every: bool, output_format: str) -> int:

@@ -624,6 +624,7 @@ def test_completion_offers_commands_options_and_rules() -> None:
     assert words("amplint fix --un", 2) == ["--unsafe-fixes"]
     assert words("amplint check --select AMP0", 3)[:1] == ["AMP000"]
     assert words("amplint check --output-format js", 3) == ["json", "json-lines"]
+    assert words("amplint rule clip-b", 2) == ["clip-before-unscale"]
 
 
 def test_version() -> None:
