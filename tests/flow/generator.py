@@ -105,6 +105,9 @@ class Writer(Changer):
             body += self.joint(shape, none, accumulation, zero_first)
         if self.sometimes(0.12):
             body.insert(self.choice.randrange(2), Block(Arm(f"if {self.data()}:", ["continue"])))
+        if self.sometimes(0.1):
+            caught = self.one_of("except ValueError:", "except Exception as error:")
+            body = [Block(Arm("try:", body), Arm(caught, [self.one_of("continue", "pass", "opt.zero_grad()")]))]
         if self.boundary_name:
             body.insert(0, f"{self.boundary_name} = {self.boundary_test}")
         loop: list[Node] = [Block(Arm("for i, (x, y) in enumerate(loader):", body))]

@@ -176,6 +176,9 @@ class Recorder:
                 if one.state == "scaled" and one.scaler is scaler and one.version == version:
                     one.state = "right"
                     continue
+                if one.state == "right" and one.version != version and self._anew(weight):
+                    one.spent_by = "nothing"  # a batch that was skipped, and its share is divided away
+                    continue
                 if one.state == "plain":
                     one.kinds = ("unscaled-backward",)
                 elif one.state == "scaled":
@@ -184,6 +187,13 @@ class Recorder:
                     one.kinds = (*_BETWEEN, "unscale-in-accumulation")
                 one.state = "wrong"
                 one.rows |= self._updated.get(id(scaler), frozenset())
+
+    def _anew(self, weight: Any) -> bool:
+        """Whether a scaled loss was differentiated since the last update."""
+        return any(
+            one.state == "scaled" and one.version == self._versions.get(id(one.scaler), 0)
+            for one in self._made[id(weight)]
+        )
 
     def stepped(self, optimizer: Any) -> None:
         """Judge what a step uses."""
