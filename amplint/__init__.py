@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amplint._version import VERSION as __version__
+from amplint import _version
 
 if TYPE_CHECKING:
     from amplint.check import FixResult, check_source, fix_source
     from amplint.model import Applicability, Diagnostic, Level
     from amplint.settings import Settings
+
+__version__ = _version.VERSION
 
 __all__ = [
     "Applicability",

@@ -76,7 +76,9 @@ class Cache:
         self._changed = False
         self._load()
 
-    def find(self, path: str, status: os.stat_result, settings: Settings, project: Project | None = None) -> Known | None:
+    def find(
+        self, path: str, status: os.stat_result, settings: Settings, project: Project | None = None
+    ) -> Known | None:
         """What is known of an unchanged file by its modification time and size, None if it must be looked at.
 
         `project` answers what the entry depends on; without it, nothing is known of a file that looked into others.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplint.calls.signatures import apis, bind
 from amplint.names import UNKNOWN
-from amplint.signatures import apis, bind
 from amplint.torch_api import CURRENT, DEFAULT_DTYPES, Api
 from amplint.values import Function, default_of, inside, returns
 

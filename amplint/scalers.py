@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.signatures import apis
+from amplint.calls.signatures import apis
 from amplint.values import inside, is_self, path_of
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from amplint.names import STAR_EXPORTS, UNKNOWN, Binding, Names, Scope, getattr_
 
 if TYPE_CHECKING:
     from amplint.flow.violations import Violation
-    from amplint.guards import Guards
     from amplint.modules import Project
     from amplint.regions import Regions
     from amplint.settings import Settings
     from amplint.values import Values
+    from amplint.versions.guards import Guards
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _TOO_DEEP = ("too many nested parentheses", "too many levels of indentation")
@@ -245,7 +245,7 @@ class SourceFile:
     @cached_property
     def guards(self) -> Guards:
         """What the code around a node says of the torch version it runs on."""
-        from amplint.guards import Guards
+        from amplint.versions.guards import Guards
 
         return Guards(self)
 

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from amplint.signatures import apis
+from amplint.calls.signatures import apis
 from amplint.values import inside, path_of, returns
 
 if TYPE_CHECKING:
@@ -222,12 +222,15 @@ def scale_calls(file: SourceFile) -> list[ast.Call]:
         if isinstance(call, ast.Call) and call.func is use and len(call.args) + len(call.keywords) == 1:
             above = file.parent(call)
             goes_backward = isinstance(above, ast.Attribute) and above.attr == "backward"
-            if goes_backward or mentions_scaler(use.value) or _is_scaler(file, use.value):
+            if goes_backward or is_scaler(file, use.value):
                 found.append(call)
     return found
 
 
-def _is_scaler(file: SourceFile, node: ast.expr) -> bool:
+def is_scaler(file: SourceFile, node: ast.expr) -> bool:
+    """Whether an expression is a scaler by its name or by what made it."""
+    if mentions_scaler(node):
+        return True
     names = [name for name in file.values.constructed(node) if isinstance(name, str)]
     return bool(names) and any(api.kind == "scaler" for api in apis(tuple(names)))
 

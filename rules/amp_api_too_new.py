@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amplint.gate_fixes import GateFixes
 from amplint.model import Applicability, Finding, Label, Level
-from amplint.releases import range_of
 from amplint.rule import AMP_TRIGGERS, rule
 from amplint.source import SourceFile
 from amplint.torch_api import Version
-from amplint.version_gates import GateFault, gate_faults
+from amplint.versions.gate_fixes import GateFixes
+from amplint.versions.releases import range_of
+from amplint.versions.version_gates import GateFault, gate_faults
 
 TRIGGERS = (*AMP_TRIGGERS, "torch.amp", "custom_fwd", "custom_bwd")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.call_edits import Arguments
+from amplint.calls.call_edits import Arguments
+from amplint.calls.signatures import apis, bind
 from amplint.contexts import OFF
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
 from amplint.regions import Region
 from amplint.rule import rule
-from amplint.signatures import apis, bind
 from amplint.source import SourceFile
 from amplint.torch_api import CURRENT
 from amplint.training import roots, scale_calls, scaler_constructors, scaler_origins

@@ -6,10 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amplint.device_hint import device_hint
+from amplint.calls.device_hint import device_hint
+from amplint.calls.signatures import NO_CONTEXT_EITHER, apis, is_unentered_autocast
 from amplint.model import Applicability, Edit, Finding, Fix, Level, Span
 from amplint.rule import rule
-from amplint.signatures import NO_CONTEXT_EITHER, apis, is_unentered_autocast
 from amplint.source import Ref, SourceFile
 from amplint.torch_api import Api
 from amplint.values import is_self

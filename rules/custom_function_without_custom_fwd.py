@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from amplint import statements
+from amplint.calls.signatures import apis
 from amplint.contexts import OFF
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
 from amplint.rule import rule
-from amplint.signatures import apis
 from amplint.source import SourceFile
 from amplint.torch_api import APIS, CURRENT
-from amplint.values import Function
+from amplint.values import Function, path_of
 
 _BASES = frozenset(("torch.autograd.Function", "torch.autograd.function.Function"))
 _MATMULS = frozenset(
@@ -138,10 +138,20 @@ def _defined(file: SourceFile, cls: ast.ClassDef) -> tuple[Label, ...]:
 def _decorator(file: SourceFile, function: Function, kind: str) -> ast.expr | None:
     for decorator in function.decorator_list:
         target = decorator.func if isinstance(decorator, ast.Call) else decorator
-        names = file.resolve(target)
-        if any(api.kind == kind for api in apis(names)) or ast.unparse(target).rsplit(".", 1)[-1] == kind:
+        if any(_is_decorator(file, value, kind) for value in (target, *file.values.of(target))):
             return decorator
     return None
+
+
+def _is_decorator(file: SourceFile, value: ast.AST | None, kind: str) -> bool:
+    """Whether a value is one of torch's decorators or one of the project's that is called so, also in a partial."""
+    if isinstance(value, ast.Call):
+        if any(name in ("functools.partial", "partial") for name in file.resolve(value.func)) and value.args:
+            return _is_decorator(file, value.args[0], kind)
+        return _is_decorator(file, value.func, kind)
+    if not isinstance(value, (ast.Name, ast.Attribute)):
+        return False
+    return any(api.kind == kind for api in apis(file.resolve(value))) or kind in path_of(value).rsplit(".", 1)[-1]
 
 
 def _device(decorator: ast.expr) -> str:

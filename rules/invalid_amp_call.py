@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from amplint.call_faults import Fault, call_faults
+from amplint.calls.call_faults import Fault, call_faults
+from amplint.calls.scaler_methods import method_faults
 from amplint.model import Applicability, Finding, Label, Level
 from amplint.rule import AMP_TRIGGERS, rule
-from amplint.scaler_methods import method_faults
 from amplint.source import SourceFile
 
 TRIGGERS = (*AMP_TRIGGERS, "custom_fwd", "custom_bwd", "caler.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.call_edits import Arguments
+from amplint.calls.call_edits import Arguments
 from amplint.contexts import OFF
 from amplint.model import Applicability, Finding, Fix, Label, Level
 from amplint.regions import Region

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.calls.near_names import Meant, meant_by
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
-from amplint.near_names import Meant, meant_by
 from amplint.rule import AMP_NAME_TRIGGERS, rule
 from amplint.source import Ref, SourceFile
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
+from amplint import statements
 from amplint.flow.violations import Violation
 from amplint.model import Applicability, Finding, Fix, Level
 from amplint.protocol_fixes import bare_call, call_at, finding, move, named, same_block
 from amplint.rule import rule
 from amplint.source import SourceFile
+from amplint.values import path_of
+
+_CLIP = "clip_grad"
 
 
 @rule(
@@ -62,10 +67,25 @@ def unscale_after_step(file: SourceFile) -> Iterator[Finding]:
 
 
 def _fix(file: SourceFile, violation: Violation) -> Fix | None:
-    """Move the call before the step where both stand in one block."""
+    """Unscale before the step where both stand in one block, and clip before it as well where a clip follows."""
     unscale = bare_call(file, violation)
     step = call_at(file, violation.related) if violation.related is not None else None
     if unscale is None or step is None or not violation.certain or not same_block(file, unscale, file.statement(step)):
         return None
-    edits = move(file, unscale, before=file.statement(step))
+    clip = _last_clip(file, unscale)
+    if clip is None:
+        edits = move(file, unscale, before=file.statement(step))
+    else:
+        edits = move(file, file.statement(step), after=clip)
     return None if edits is None else Fix("Unscale before the step", edits, Applicability.SAFE)
+
+
+def _last_clip(file: SourceFile, unscale: ast.stmt) -> ast.stmt | None:
+    """The last clip that directly follows an `unscale_`, perhaps with others of its kind between."""
+    block = statements.siblings(file, unscale)
+    last = None
+    for statement in block[block.index(unscale) + 1 :]:
+        if not any(isinstance(node, ast.Call) and _CLIP in path_of(node.func) for node in ast.walk(statement)):
+            break
+        last = statement
+    return last

@@ -87,6 +87,8 @@ def _fix(file: SourceFile, violation: Violation) -> Fix | None:
         block = statements.siblings(file, node)
         if any(method_calls(file, statement, "update", violation.scaler) for statement in block):
             continue
+        if _handles_what_precedes(file, node, call):
+            return None
         edit = statements.insert_before(file, node, f"{violation.scaler}.update()")
         if edit is None:
             return None
@@ -94,3 +96,14 @@ def _fix(file: SourceFile, violation: Violation) -> Fix | None:
     if not edits or not method_calls(file, loop, "update", violation.scaler):
         return None
     return Fix(f"Call `{violation.scaler}.update()` before `continue`", tuple(edits), Applicability.UNSAFE)
+
+
+def _handles_what_precedes(file: SourceFile, node: ast.AST, call: ast.Call) -> bool:
+    """Whether a node handles exceptions of code before a call too, after which there may be nothing to update for."""
+    current = file.parent(node)
+    while current is not None and not isinstance(current, (ast.For, ast.AsyncFor, ast.While)):
+        attempt = file.parent(current)
+        if isinstance(current, ast.ExceptHandler) and isinstance(attempt, ast.Try):
+            return attempt.body[0].lineno < call.lineno
+        current = attempt
+    return False

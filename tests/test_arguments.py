@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from amplint.arguments import ArgumentEdits
+from amplint.calls.arguments import ArgumentEdits
 from amplint.edits import apply_fixes
 from amplint.model import Applicability, Edit, Fix
 from amplint.settings import DEFAULT

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from amplint.call_edits import Arguments, skip_trivia
+from amplint.calls.call_edits import Arguments, skip_trivia
 from amplint.edits import apply_fixes
 from amplint.model import Applicability, Edit, Fix
 from amplint.settings import DEFAULT

@@ -6,11 +6,11 @@ import ast
 
 import pytest
 
-from amplint.guards import is_old
-from amplint.releases import TorchRange
 from amplint.settings import DEFAULT
 from amplint.source import SourceFile
 from amplint.torch_api import Version
+from amplint.versions.guards import is_old
+from amplint.versions.releases import TorchRange
 
 SILENT = {
     "the usual import shim": (

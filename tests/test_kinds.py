@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from amplint.kinds import (
+from amplint.calls.kinds import (
     Classifier,
     is_named_like_a_device,
     is_named_like_a_dtype,

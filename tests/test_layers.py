@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "amplint.flow.protocol": {"amplint.model"},
     "amplint.flow.ir": {"amplint.model"},
     "amplint.edits": {"amplint.model"},
-    "amplint.signatures": {"amplint.model", "amplint.torch_api", "amplint.source", "amplint.names"},
+    "amplint.calls.signatures": {"amplint.model", "amplint.torch_api", "amplint.source", "amplint.names"},
 }
 NEVER = {"libcst.matchers", "libcst.codemod"}
 ABOVE_THE_RULES = {"amplint.cli", "amplint.run", "amplint.check", "amplint.cache", "amplint.discover", "amplint.report"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amplint.releases import ALL, FUTURE, NONE, RELEASES, TorchRange, at_least, module_since, range_of, since
+from amplint.versions.releases import ALL, FUTURE, NONE, RELEASES, TorchRange, at_least, module_since, range_of, since
 
 
 def test_releases_are_in_order_and_end_beyond_the_newest() -> None:

@@ -57,7 +57,9 @@ def check(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, list[
         pytest.param(b"import torch\nwith torch.autocast('cuda', dtype=", 1, [("AMP000", 2)], id="truncated in a call"),
         pytest.param(b"# torch.autocast\ntext = '''\n\n", 1, [("AMP000", 2)], id="truncated in a string"),
         pytest.param(b"# torch.autocast\nif x:\n", 1, [("AMP000", 2)], id="truncated before a block"),
-        pytest.param(b"# torch.autocast\ntry:\n    pass\nexcept E, e:\n    print 'x'\n", 1, [("AMP000", 4)], id="Python 2"),
+        pytest.param(
+            b"# torch.autocast\ntry:\n    pass\nexcept E, e:\n    print 'x'\n", 1, [("AMP000", 4)], id="Python 2"
+        ),
         pytest.param(b"# torch.autocast\nif x:\n\ty\n        z\n", 1, [("AMP000", 4)], id="tabs and blanks mixed"),
         pytest.param(b"# torch.autocast\nx = " + b"(" * 5000 + b")" * 5000, 1, [("AMP000", 2)], id="5000 parentheses"),
     ],

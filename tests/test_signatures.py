@@ -7,8 +7,8 @@ import inspect
 
 import pytest
 
+from amplint.calls.signatures import Bound, apis, bind, is_unentered_autocast, signatures_from
 from amplint.settings import DEFAULT
-from amplint.signatures import Bound, apis, bind, is_unentered_autocast, signatures_from
 from amplint.source import SourceFile
 from amplint.torch_api import APIS, Signature
 

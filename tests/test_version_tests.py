@@ -6,10 +6,10 @@ import ast
 
 import pytest
 
-from amplint.releases import ALL, TorchRange, range_of
 from amplint.settings import DEFAULT
 from amplint.source import SourceFile
-from amplint.version_tests import Truth
+from amplint.versions.releases import ALL, TorchRange, range_of
+from amplint.versions.version_tests import Truth
 
 IMPORTS = """
 import importlib.metadata, importlib.util, inspect, operator, sys, torch, packaging.version

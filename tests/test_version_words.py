@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from amplint.version_words import (
+from amplint.versions.version_words import (
     flag_meaning,
     is_version_literal,
     is_version_name,

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.kinds import BOOL, DEVICE, Classifier, only
+from amplint.calls.kinds import BOOL, DEVICE, Classifier, only
 from amplint.migrate.tree import FUNCTIONS, position, walk
 from amplint.values import path_of
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.call_edits import Arguments
-from amplint.call_faults import is_wrong_call
+from amplint.calls.call_edits import Arguments
+from amplint.calls.call_faults import is_wrong_call
+from amplint.calls.signatures import bind, is_unentered_autocast
 from amplint.model import Edit, Span
 from amplint.modernize.exports import TYPE_FORMS, last_name
 from amplint.modernize.flow import Flow, follow, is_asked_for, is_handed_on
 from amplint.modernize.moves import Move
 from amplint.modernize.partials import partial_function
 from amplint.modernize.refusal import RefusalError
-from amplint.signatures import bind, is_unentered_autocast
 from amplint.torch_api import APIS, CURRENT
 
 if TYPE_CHECKING:

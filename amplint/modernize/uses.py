@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.call_faults import is_wrong_call
+from amplint.calls.call_faults import is_wrong_call
+from amplint.calls.signatures import is_unentered_autocast
 from amplint.modernize.flow import is_asked_for
 from amplint.modernize.moves import Family, Move
 from amplint.names import UNKNOWN
-from amplint.signatures import is_unentered_autocast
 from amplint.torch_api import APIS
 
 if TYPE_CHECKING:

@@ -124,6 +124,7 @@ def test_scaler_built_in_the_other_arm_is_silent() -> None:
     [
         pytest.param("x = scaled.item() / scaler.get_scale()", [9], id="divided"),
         pytest.param("x = scaled.item() * (1.0 / scaler.get_scale())", [9], id="multiplied by the inverse"),
+        pytest.param("value = scaled.item()\nx = value / scaler.get_scale()", [10], id="by another name"),
         pytest.param("skipped = before > scaler.get_scale()", [], id="compared"),
         pytest.param("x = loss.item() / scaler.get_scale()", [], id="not scaled"),
         pytest.param("log(scaler.get_scale())", [], id="logged"),

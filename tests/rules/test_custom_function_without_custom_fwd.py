@@ -62,6 +62,18 @@ SILENT = {
         'torch.amp.custom_bwd(device_type="cuda")', "torch.cuda.amp.custom_bwd"
     )
     + USE,
+    "both, by names of the project": """
+import functools
+fwd = functools.partial(torch.amp.custom_fwd, device_type="cuda")
+bwd = torch.amp.custom_bwd(device_type="cuda")
+"""
+    + BOTH.replace('torch.amp.custom_fwd(device_type="cuda")', "fwd").replace(
+        'torch.amp.custom_bwd(device_type="cuda")', "bwd"
+    )
+    + USE,
+    "both, from a module of the project": "from .compat import amp_custom_fwd, amp_custom_bwd\n"
+    + BOTH.replace("torch.amp.custom_", "amp_custom_")
+    + USE,
     "cast_inputs alone is enough": FWD.replace('device_type="cuda"', 'device_type="cuda", cast_inputs=torch.float32')
     + USE,
     "not under autocast": PROJECT + USE.replace('torch.autocast("cuda")', "torch.no_grad()"),

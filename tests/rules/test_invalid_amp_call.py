@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from amplint import check_source, fix_source
-from amplint.call_faults import is_wrong_call
+from amplint.calls.call_faults import is_wrong_call
 from amplint.model import Applicability
 from amplint.settings import Settings
 from amplint.source import SourceFile

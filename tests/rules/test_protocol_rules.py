@@ -212,6 +212,29 @@ def test_update_goes_before_each_continue() -> None:
     assert "if limit: scaler.update(); continue\n" in fixed(text, unsafe=True)
 
 
+def test_update_in_a_handler_of_the_forward_is_left_to_the_user() -> None:
+    text = loop(
+        "try:",
+        "    scaler.scale(model(x).mean()).backward()",
+        "    scaler.step(optimizer)",
+        "    check(loss)",
+        "    scaler.update()",
+        "except ValueError:",
+        "    continue",
+    )
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP202", 12)]
+    assert fixed(text, unsafe=True) == text
+
+
+def test_step_goes_behind_the_clip_that_follows_a_late_unscale() -> None:
+    late = ("scaler.step(optimizer)", "scaler.unscale_(optimizer)", "norm = clip_grad_norm_(model.parameters(), 1.0)")
+    text = loop("scaler.scale(loss).backward()", *late, "scaler.update()")
+    right = loop("scaler.scale(loss).backward()", *late[1:], late[0], "scaler.update()")
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP304", 12)]
+    assert fixed(text) == right
+    assert found(fixed(text)) == []
+
+
 def test_one_unscaled_loss_of_two_is_scaled_keeping_its_arguments() -> None:
     text = loop(
         "loss, extra = model(x)",

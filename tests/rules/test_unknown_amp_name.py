@@ -8,7 +8,7 @@ from textwrap import dedent
 import pytest
 
 from amplint import check_source, fix_source
-from amplint.near_names import meant_by
+from amplint.calls.near_names import meant_by
 from amplint.settings import Settings
 from amplint.torch_api import PUBLIC_NAMES, TORCH_STATE_NAMES
 

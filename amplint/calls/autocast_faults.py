@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from amplint import kinds as k
-from amplint.call_faults import Call, Fault, unexpected
-from amplint.device_faults import argument_of, device_faults, keyword_text, torch_name
-from amplint.device_hint import device_hint
+from amplint.calls import kinds as k
+from amplint.calls.call_faults import Call, Fault, unexpected
+from amplint.calls.device_faults import argument_of, device_faults, keyword_text, torch_name
+from amplint.calls.device_hint import device_hint
+from amplint.calls.signatures import Argument
 from amplint.model import Fix
-from amplint.signatures import Argument
 
 _OLD_ORDER = ("enabled", "dtype", "cache_enabled")
 _NEW_ORDER = ("dtype", "enabled", "cache_enabled")

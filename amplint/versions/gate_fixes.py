@@ -10,12 +10,12 @@ import re
 from typing import TYPE_CHECKING
 
 from amplint.edits import apply_fixes
-from amplint.guard_steps import Guard
 from amplint.model import Applicability, Edit, Fix, Span
-from amplint.releases import module_since
 from amplint.torch_api import AUTOCAST_SPELLINGS, STATE_QUERIES, Version
-from amplint.version_gates import GateFault, gate_faults
-from amplint.version_words import flag_meaning
+from amplint.versions.guard_steps import Guard
+from amplint.versions.releases import module_since
+from amplint.versions.version_gates import GateFault, gate_faults
+from amplint.versions.version_words import flag_meaning
 
 if TYPE_CHECKING:
     from amplint.source import Ref, SourceFile

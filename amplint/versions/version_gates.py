@@ -10,10 +10,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.guard_steps import Guard, last_name
-from amplint.guards import is_new, is_old
-from amplint.releases import ALL, FUTURE, at_least, module_since
 from amplint.torch_api import APIS, OLDEST, Version
+from amplint.versions.guard_steps import Guard, last_name
+from amplint.versions.guards import is_new, is_old
+from amplint.versions.releases import ALL, FUTURE, at_least, module_since
 
 if TYPE_CHECKING:
     from amplint.source import Ref, SourceFile

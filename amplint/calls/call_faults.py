@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.kinds import Classifier
+from amplint.calls.kinds import Classifier
+from amplint.calls.signatures import Bound, apis, bind, signatures_from
 from amplint.model import Applicability, Edit, Fix, Span
-from amplint.signatures import Bound, apis, bind, signatures_from
 from amplint.torch_api import AUTOCAST_SPELLINGS, CURRENT, Api, Signature
 
 if TYPE_CHECKING:
-    from amplint.arguments import ArgumentEdits
+    from amplint.calls.arguments import ArgumentEdits
     from amplint.source import Ref, SourceFile
 
 SAFE, UNSAFE = Applicability.SAFE, Applicability.UNSAFE
@@ -64,7 +64,7 @@ class Call(NamedTuple):
 
     def arguments(self) -> ArgumentEdits:
         """The argument list, for edits."""
-        from amplint.arguments import ArgumentEdits
+        from amplint.calls.arguments import ArgumentEdits
 
         return ArgumentEdits(self.file, self.written, skip=1 if self.partial else 0)
 
@@ -114,7 +114,7 @@ def is_wrong_call(file: SourceFile, ref: Ref) -> bool:
 
 
 def _faults_of(file: SourceFile, ref: Ref, api: Api) -> tuple[Fault, ...]:
-    from amplint import autocast_faults, custom_function_faults, scaler_faults
+    from amplint.calls import autocast_faults, custom_function_faults, scaler_faults
 
     signatures = _signatures(file, ref, api)
     if not signatures:

@@ -10,7 +10,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.options import declared_option, is_flag, is_text, keyword
+from amplint.calls.options import declared_option, is_flag, is_text, keyword
 from amplint.values import default_of, inside, is_self, returns
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.call_faults import Fault
+from amplint.calls.call_faults import Fault
 from amplint.model import Applicability, Edit, Fix, Span
 from amplint.scalers import Scalers
 from amplint.torch_api import SCALER_METHODS
@@ -92,7 +92,7 @@ def _backward(use: Use) -> Fault:
     message = "a GradScaler has no method `backward`: the call raises AttributeError"
     fix = None
     if use.call.args and not isinstance(use.call.args[0], ast.Starred) and len(use.call.args) == 1:
-        from amplint.call_edits import Arguments
+        from amplint.calls.call_edits import Arguments
 
         items = Arguments(use.file, use.call).items
         rest = use.file.segment(Span(items[1].start, items[-1].end)) if len(items) > 1 else ""

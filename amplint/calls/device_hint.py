@@ -6,8 +6,8 @@ import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.kinds import is_named_like_a_dtype, is_named_like_a_switch
-from amplint.signatures import apis, bind
+from amplint.calls.kinds import is_named_like_a_dtype, is_named_like_a_switch
+from amplint.calls.signatures import apis, bind
 from amplint.torch_api import CURRENT
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import ast
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amplint.guard_steps import last_name
 from amplint.names import Binding, Scope
-from amplint.releases import ALL, RELEASES, Release
-from amplint.torch_values import attribute_of, contains, known_value, value_by_name
-from amplint.version_calls import evaluate_call
-from amplint.version_values import (
+from amplint.versions.guard_steps import last_name
+from amplint.versions.releases import ALL, RELEASES, Release
+from amplint.versions.torch_values import attribute_of, contains, known_value, value_by_name
+from amplint.versions.version_calls import evaluate_call
+from amplint.versions.version_values import (
     UNKNOWN,
     Environment,
     NotComparableError,

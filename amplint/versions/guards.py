@@ -1,7 +1,8 @@
 """What the code around a node says of the torch version that it runs on.
 
-Conditions, early exits, assertions and `try` blocks are read as sets of releases (see `amplint.version_tests`). On top
-of that stands the question that rules ask: is this use of an old name a fallback that must be left alone?
+Conditions, early exits, assertions and `try` blocks are read as sets of releases (see
+`amplint.versions.version_tests`). On top of that stands the question that rules ask: is this use of an old name a
+fallback that must be left alone?
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.guard_steps import (
+from amplint.names import Binding, Scope, getattr_constant
+from amplint.torch_api import APIS, DEPRECATED_MODULES, OLDEST, STATE_QUERIES, STATE_QUERIES_SINCE, Version
+from amplint.versions.guard_steps import (
     Arm,
     Attempt,
     Guard,
@@ -26,11 +29,9 @@ from amplint.guard_steps import (
     start_of,
     within,
 )
-from amplint.names import Binding, Scope, getattr_constant
-from amplint.releases import ALL, FUTURE, TorchRange, at_least, range_of, since
-from amplint.torch_api import APIS, DEPRECATED_MODULES, OLDEST, STATE_QUERIES, STATE_QUERIES_SINCE, Version
-from amplint.version_tests import Truth, VersionTests
-from amplint.version_words import is_version_literal
+from amplint.versions.releases import ALL, FUTURE, TorchRange, at_least, range_of, since
+from amplint.versions.version_tests import Truth, VersionTests
+from amplint.versions.version_words import is_version_literal
 
 if TYPE_CHECKING:
     from amplint.source import Ref, SourceFile

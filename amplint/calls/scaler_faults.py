@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import kinds as k
-from amplint.call_faults import Call, Fault, unexpected
-from amplint.device_hint import device_hint
+from amplint.calls import kinds as k
+from amplint.calls.call_faults import Call, Fault, unexpected
+from amplint.calls.device_hint import device_hint
 from amplint.model import Fix
 
 

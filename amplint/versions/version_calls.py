@@ -6,12 +6,12 @@ import ast
 import re
 from typing import TYPE_CHECKING, Any
 
-from amplint import version_words as words
-from amplint.guard_steps import last_name
 from amplint.names import Binding
-from amplint.releases import Release, module_since, since
-from amplint.torch_values import value_by_name
-from amplint.version_values import (
+from amplint.versions import version_words as words
+from amplint.versions.guard_steps import last_name
+from amplint.versions.releases import Release, module_since, since
+from amplint.versions.torch_values import value_by_name
+from amplint.versions.version_values import (
     OPERATORS,
     UNKNOWN,
     Environment,
@@ -29,7 +29,7 @@ from amplint.version_values import (
 )
 
 if TYPE_CHECKING:
-    from amplint.version_tests import VersionTests
+    from amplint.versions.version_tests import VersionTests
 
 _BUILTINS = re.compile(r"hasattr|getattr|map|tuple|list|callable|dir|int|str|bool|any|all|float")
 _PARSERS = re.compile(r"(?:version_)?parse(?:_version)?|(?:Loose|Strict|Legacy|Torch)?Version(?:Info)?|digit_version")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import kinds as k
-from amplint.call_faults import SAFE, UNSAFE, Call, Fault, unexpected
-from amplint.device_faults import device_faults
-from amplint.device_hint import device_hint
+from amplint.calls import kinds as k
+from amplint.calls.call_faults import SAFE, UNSAFE, Call, Fault, unexpected
+from amplint.calls.device_faults import device_faults
+from amplint.calls.device_hint import device_hint
 from amplint.model import Edit, Fix, Span
 from amplint.source import Ref, SourceFile
 from amplint.torch_api import Api, Signature

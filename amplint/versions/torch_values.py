@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from amplint import version_words as words
-from amplint.releases import Release, since
 from amplint.torch_api import APIS
-from amplint.version_values import (
+from amplint.versions import version_words as words
+from amplint.versions.releases import Release, since
+from amplint.versions.version_values import (
     UNKNOWN,
     Missing,
     NotComparableError,

@@ -1,11 +1,11 @@
-"""Edits on the arguments of a call by node, on top of `amplint.call_edits`."""
+"""Edits on the arguments of a call by node, on top of `amplint.calls.call_edits`."""
 
 from __future__ import annotations
 
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.call_edits import Arguments
+from amplint.calls.call_edits import Arguments
 from amplint.model import Edit, Span
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import kinds as k
-from amplint.call_faults import Call, Fault
+from amplint.calls import kinds as k
+from amplint.calls.call_faults import Call, Fault
 from amplint.model import Fix
 from amplint.torch_api import AUTOCAST_DEVICES, INDEXED_DEVICE_SINCE
 
