@@ -115,17 +115,25 @@ def _updates(file: SourceFile, call: ast.Call, scaler: str) -> bool:
 
 
 def _is_scaled(file: SourceFile, function: ast.AST, value: ast.expr, scaler: str, update: ast.Call) -> bool:
-    """Whether a value comes from `<scaler>.scale(...)` before the update."""
-    names = {path_of(node) for node in ast.walk(value) if isinstance(node, (ast.Name, ast.Attribute))} - {""}
-    sources = [
-        node.value
+    """Whether a value comes from `<scaler>.scale(...)` before the update, also through names in between."""
+    assignments = [
+        (node.value, {path_of(target) for target in targets_of(node)})
         for node in ast.walk(function)
-        if isinstance(node, ast.Assign)
-        and node.lineno < update.lineno
-        and any(path_of(target) in names for target in targets_of(node))
+        if isinstance(node, ast.Assign) and node.lineno < value.lineno
     ]
-    calls = [node for source in sources for node in ast.walk(source) if isinstance(node, ast.Call)]
-    return any(path_of(call.func) == f"{scaler}.scale" for call in calls)
+    pending, seen = [value], {value}
+    while pending:
+        current = pending.pop()
+        parts = list(ast.walk(current))
+        calls = [part for part in parts if isinstance(part, ast.Call) and path_of(part.func) == f"{scaler}.scale"]
+        if any(call.lineno < update.lineno for call in calls):
+            return True
+        names = {path_of(part) for part in parts if isinstance(part, (ast.Name, ast.Attribute))} - {""}
+        for source, targets in assignments:
+            if source not in seen and targets & names:
+                seen.add(source)
+                pending.append(source)
+    return False
 
 
 def _fix(file: SourceFile, function: ast.AST, scaler: str, read: ast.Call, update: ast.Call) -> Fix | None:

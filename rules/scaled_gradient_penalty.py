@@ -10,7 +10,7 @@ from amplint.model import Applicability, Finding, Fix, Label, Level
 from amplint.precision import LoweredValues
 from amplint.rule import rule
 from amplint.source import Ref, SourceFile
-from amplint.training import mentions_scaler, scale_calls, targets_of
+from amplint.training import is_scaler, scale_calls, targets_of
 from amplint.values import path_of
 
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -124,7 +124,7 @@ def _unscaled(file: SourceFile, call: ast.Call, scope: ast.AST) -> Iterator[Find
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "step"
-        and mentions_scaler(node.func.value)
+        and is_scaler(file, node.func.value)
         for node in ast.walk(scope)
     )
     if outputs is None or not steps:

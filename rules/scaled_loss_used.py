@@ -14,6 +14,7 @@ from amplint.values import path_of
 
 _READS = ("item", "tolist", "cpu", "numpy", "detach")
 _TAKES_THE_NUMBER = frozenset(("item", "tolist", "numpy"))
+_LOGS = ("append", "add_scalar", "add_scalars", "log", "log_dict", "log_metrics", "update")
 _CONVERSIONS = ("float", "str", "round", "print", "format", "repr")
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -72,21 +73,21 @@ def scaled_loss_used(file: SourceFile) -> Iterator[Finding]:
         if not isinstance(assignment, ast.Assign) or assignment.value is not call or len(assignment.targets) != 1:
             continue
         name = assignment.targets[0]
-        if not isinstance(name, ast.Name):
+        if not isinstance(name, (ast.Name, ast.Attribute)) or not path_of(name):
             continue
         for use in _uses(file, assignment, name):
-            message = f"`{name.id}` is the loss times the loss scale (65536 at first), not the loss"
+            message = f"`{path_of(name)}` is the loss times the loss scale (65536 at first), not the loss"
             label = Label(file.span(call), "scaled here")
             yield Finding("AMP308", file.span(use), message, (label,), _fix(file, assignment, name, call, use))
             break
 
 
-def _uses(file: SourceFile, assignment: ast.Assign, name: ast.Name) -> Iterator[ast.expr]:
+def _uses(file: SourceFile, assignment: ast.Assign, name: ast.Name | ast.Attribute) -> Iterator[ast.expr]:
     """The uses of the scaled value as a number, after its backward, before the name gets another value."""
     function = frameworks.enclosing(file, assignment, *Functions) or file.tree
     start = (assignment.end_lineno or 0, assignment.end_col_offset or 0)
-    end = min((_place(n) for n in _rebinding(function, name.id, assignment)), default=(1 << 30, 0))
-    loads = [use for use in file.names.loads.get(name.id, ()) if start < _place(use) < end]
+    end = min((_place(n) for n in _rebinding(function, path_of(name), assignment)), default=(1 << 30, 0))
+    loads = [use for use in _loads(file, name) if start < _place(use) < end]
     loads = [use for use in loads if (frameworks.enclosing(file, use, *Functions) or file.tree) is function]
     backward = next((_place(use) for use in loads if _method(file, use) == "backward"), None)
     if backward is None:
@@ -96,7 +97,15 @@ def _uses(file: SourceFile, assignment: ast.Assign, name: ast.Name) -> Iterator[
             yield use
 
 
-def _is_number(file: SourceFile, use: ast.Name, *, after_backward: bool) -> bool:
+def _loads(file: SourceFile, name: ast.Name | ast.Attribute) -> list[ast.expr]:
+    """The places at which a name or attribute is read."""
+    if isinstance(name, ast.Name):
+        return list(file.names.loads.get(name.id, ()))
+    uses = file.names.attributes.get(name.attr, ())
+    return [use for use in uses if isinstance(use.ctx, ast.Load) and path_of(use) == path_of(name)]
+
+
+def _is_number(file: SourceFile, use: ast.expr, *, after_backward: bool) -> bool:
     """Whether a use reads the value: `.item()`, an f-string, `total += x`, and after the backward a return as well."""
     whole: ast.AST = use
     methods: list[str] = []
@@ -111,7 +120,7 @@ def _is_number(file: SourceFile, use: ast.Name, *, after_backward: bool) -> bool
             if isinstance(above, ast.Attribute):
                 methods.append(above.attr)
     parent = file.parent(whole)
-    if _is_unscaled(file, whole):
+    if _is_unscaled(file, whole) or _is_unscaled_later(file, whole):
         return False
     if not _TAKES_THE_NUMBER.isdisjoint(methods):
         return True
@@ -121,8 +130,20 @@ def _is_number(file: SourceFile, use: ast.Name, *, after_backward: bool) -> bool
         return after_backward
     if isinstance(parent, ast.Call) and whole in parent.args:
         called = path_of(parent.func).rsplit(".", 1)[-1]
-        return called in _CONVERSIONS or (after_backward and called in ("append", "add_scalar", "log", "update"))
+        return called in _CONVERSIONS or (after_backward and called in _LOGS)
+    if isinstance(parent, ast.Compare):
+        return after_backward and _compares_sizes(file, parent)
+    if isinstance(parent, (ast.Dict, ast.Tuple)) and not isinstance(file.parent(parent), ast.Subscript):
+        holder = file.parent(parent)
+        logged = isinstance(holder, ast.Call) and path_of(holder.func).rsplit(".", 1)[-1] in _LOGS
+        return after_backward and (logged or isinstance(holder, ast.Return))
     return after_backward and isinstance(parent, ast.Return)
+
+
+def _compares_sizes(file: SourceFile, test: ast.Compare) -> bool:
+    """Whether a comparison asks which value is larger; one with infinity asks whether the value is finite."""
+    ordering = all(isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for op in test.ops)
+    return ordering and "inf" not in file.segment(test)
 
 
 def _is_unscaled(file: SourceFile, node: ast.AST) -> bool:
@@ -132,6 +153,20 @@ def _is_unscaled(file: SourceFile, node: ast.AST) -> bool:
         if isinstance(current, ast.BinOp) and isinstance(current.op, (ast.Div, ast.Mult)):
             return True
         current = file.parent(current)
+    return False
+
+
+def _is_unscaled_later(file: SourceFile, node: ast.AST) -> bool:
+    """Whether a value goes into a name that the same function divides or multiplies after that."""
+    assignment = file.parent(node)
+    if not isinstance(assignment, ast.Assign):
+        return False
+    function = frameworks.enclosing(file, assignment, *Functions) or file.tree
+    for target in assignment.targets:
+        for use in _loads(file, target) if isinstance(target, (ast.Name, ast.Attribute)) else ():
+            inside = (frameworks.enclosing(file, use, *Functions) or file.tree) is function
+            if inside and _place(use) > _place(assignment) and _is_unscaled(file, use):
+                return True
     return False
 
 
@@ -160,17 +195,19 @@ def _other_arm(file: SourceFile, assignment: ast.AST, use: ast.AST) -> bool:
     return False
 
 
-def _fix(file: SourceFile, assignment: ast.Assign, name: ast.Name, call: ast.Call, use: ast.expr) -> Fix | None:
+def _fix(
+    file: SourceFile, assignment: ast.Assign, name: ast.Name | ast.Attribute, call: ast.Call, use: ast.expr
+) -> Fix | None:
     """Scale in the backward only, or read the loss where the scaled one has a name of its own."""
     scaled = call.args[0] if len(call.args) == 1 else None
-    if not isinstance(scaled, ast.Name):
+    if not isinstance(scaled, (ast.Name, ast.Attribute)) or not path_of(scaled):
         return None
-    if scaled.id != name.id:
-        edit = Edit(file.span(use), scaled.id)
-        return Fix(f"Use `{scaled.id}`", (edit,), Applicability.UNSAFE)
+    if path_of(scaled) != path_of(name):
+        edit = Edit(file.span(use), path_of(scaled))
+        return Fix(f"Use `{path_of(scaled)}`", (edit,), Applicability.UNSAFE)
     block = statements.siblings(file, assignment)
     following = block[block.index(assignment) + 1 :]
-    if not following or file.segment(following[0]) != f"{name.id}.backward()":
+    if not following or file.segment(following[0]) != f"{path_of(name)}.backward()":
         return None
     backward = following[0]
     assert isinstance(backward, ast.Expr)

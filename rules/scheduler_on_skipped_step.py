@@ -10,7 +10,7 @@ from amplint import frameworks
 from amplint.model import Finding, Label, Level
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import mentions_scaler
+from amplint.training import is_scaler
 from amplint.values import path_of
 
 _SCHEDULER = re.compile(r"sched|(?:^|[._])lr_?(?:$|s)|warmup", re.IGNORECASE)
@@ -64,7 +64,7 @@ def scheduler_on_skipped_step(file: SourceFile) -> Iterator[Finding]:
     ```
     """
     steps = [call for use in file.names.attributes.get("step", ()) if isinstance(call := file.parent(use), ast.Call)]
-    scaled = [call for call in steps if isinstance(call.func, ast.Attribute) and mentions_scaler(call.func.value)]
+    scaled = [call for call in steps if isinstance(call.func, ast.Attribute) and is_scaler(file, call.func.value)]
     for call in steps:
         if not isinstance(call.func, ast.Attribute) or not _SCHEDULER.search(path_of(call.func.value)):
             continue

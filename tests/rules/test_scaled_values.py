@@ -35,6 +35,19 @@ def loop(*lines: str) -> str:
         pytest.param(["s = scaler.scale(loss)", "s.backward()", "ok = torch.isfinite(s)"], [], id="finite test"),
         pytest.param(["s = scaler.scale(loss)", "losses.append(s)", "sum(losses).backward()"], [], id="summed first"),
         pytest.param(["s = loss / 4", "s.backward()", "total += s.item()"], [], id="not scaled by a scaler"),
+        pytest.param(["s = scaler.scale(loss)", "s.backward()", "wandb.log({'loss': s})"], [7], id="logged in a dict"),
+        pytest.param(["s = scaler.scale(loss)", "s.backward()", "if s < best: save()"], [7], id="compared"),
+        pytest.param(
+            ["s = scaler.scale(loss)", "s.backward()", "if s < float('inf'): save()"], [], id="finite by size"
+        ),
+        pytest.param(
+            ["t.loss = scaler.scale(t.loss)", "t.loss.backward()", "total += t.loss.item()"], [7], id="in an attribute"
+        ),
+        pytest.param(
+            ["f = scaler.get_scale()", "s = scaler.scale(loss)", "s.backward()", "v = s.item()", "log(v / f)"],
+            [],
+            id="divided in a later statement",
+        ),
         pytest.param(
             ["loss = scaler.scale(loss)", "loss.backward()", "loss = f()", "t += loss.item()"], [], id="rebound"
         ),
@@ -81,10 +94,17 @@ CLIP = "torch.nn.utils.clip_grad_norm_(p, 1.0, error_if_nonfinite={value})"
         pytest.param(["scaler.unscale_(opt)", CLIP.format(value="False")], [], id="false"),
         pytest.param(["scaler.unscale_(opt)", CLIP.format(value="strict")], [], id="an option"),
         pytest.param([CLIP.format(value="True"), "opt.step()"], [], id="no scaler in use"),
+        pytest.param(["scaler.unscale_(opt)", "torch.nn.utils.clip_grad_norm_(p, 1.0, 2.0, True)"], [6], id="position"),
+        pytest.param(["scaler.unscale_(opt)", "torch.nn.utils.clip_grad_norm_(p, 1.0, 2.0, False)"], [], id="off"),
     ],
 )
 def test_clip_error_if_nonfinite(lines: list[str], rows: list[int]) -> None:
     assert found(loop(*lines)) == [("AMP310", row) for row in rows]
+
+
+def test_clip_under_a_scaler_with_another_name() -> None:
+    text = loop("amp.unscale_(opt)", CLIP.format(value="True")).replace("scaler =", "amp =")
+    assert found(text) == [("AMP310", 6)]
 
 
 def test_clip_under_a_scaler_that_is_switched_off_is_silent() -> None:
