@@ -86,7 +86,11 @@ class Events(Reports):
         fault = wrong_stage or wrong_gradients or no_scale
         if fault is not None:
             self.report(event, fault, name, optimizer, before)
-            world = world.typed(("wrong",), "yes").doubt(name, optimizer)
+            world = world.typed(("wrong",), "yes")
+            if fault is wrong_gradients:  # what the scaler remembers of its calls is as sure as before
+                world = world.typed(("gradients", name, optimizer), UNKNOWN)
+            else:
+                world = world.doubt(name, optimizer)
             if no_scale is not None:
                 world = world.doubt(name)
         world = world.marked(("stage", name, optimizer), self.mark(event.span))

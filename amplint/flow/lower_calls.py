@@ -213,8 +213,11 @@ class CallLowering(CalleeLowering):
         loss = self.expression(receiver)
         arguments = self.arguments(node)
         root = root_of(path) if path is not None else ""
+        seeds = [*node.args[:1], *(k.value for k in node.keywords if k.arg in ("gradient", "grad_tensors"))]
         if any(keyword.arg == "inputs" for keyword in node.keywords):
             self.out.append(ir.Event("autograd", span))
+        elif any(".grad" in self.file.segment(seed) or self._carries_scale(seed) for seed in seeds):
+            self.out.append(ir.Event("foreign-backward", span))  # what it starts from is scaled already
         elif (
             path is not None
             and arguments
@@ -232,6 +235,14 @@ class CallLowering(CalleeLowering):
             self.out.append(ir.Event("backward", span, loss=loss))
         return ir.Plain()
 
+    def _carries_scale(self, argument: ast.expr) -> bool:
+        """Whether an argument's text speaks of the scale, or that of what one of its names was given."""
+        if "scale" in self.file.segment(argument):
+            return True
+        names = {inner.id for inner in ast.walk(argument) if isinstance(inner, ast.Name)}
+        given = [b.value for name in names for b in self.function.scope.bindings.get(name, ()) if b.value is not None]
+        return any("scale" in self.file.segment(value) and value is not argument for value in given)
+
     def _on_optimizer(self, node: ast.Call, method: str, path: str, span: Span) -> ir.Value:
         self.arguments(node)
         optimizer = self.name(path)
@@ -246,7 +257,7 @@ class CallLowering(CalleeLowering):
         self.arguments(node)
         if path is not None and FRAMEWORK.search(path):
             return ir.Plain()
-        if any("scale" in self.file.segment(a) for a in (*node.args, *(k.value for k in node.keywords))):
+        if any(self._carries_scale(a) for a in (*node.args, *(k.value for k in node.keywords))):
             return ir.Plain()  # a threshold that is multiplied by the scale, or a wrapper that knows the scaler
         owners = self.owners(node.args[0]) if node.args else []
         bound = node.args[1] if len(node.args) > 1 else None

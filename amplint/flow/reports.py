@@ -52,7 +52,7 @@ class Reports(Values):
         kind, blamed, partner = fault.kind, None, scaled
         if kind in ("unscale-twice", "unscale-after-step", "scaler-step-twice"):
             partner = stage
-            if stage is not None and stage.old:
+            if stage is not None and stage.old and not self._within_iteration(kind):
                 kind, blamed = self._next_round(kind, world), stage
                 if kind == "":
                     return
@@ -116,6 +116,13 @@ class Reports(Values):
         if loop is not None and loop.span.start < 0 and self.program.any_event("update"):
             return ""  # the loop is in another file, and so may be the update
         return "missing-update"
+
+    def _within_iteration(self, kind: str) -> bool:
+        """Whether a loop around a second step is part of an iteration: it has no backward, and `update()` follows."""
+        if kind != "scaler-step-twice" or len(self.loops) < 2:
+            return False
+        inner, *outer = (self.program.kinds(loop.body) for loop in reversed(self.loops))
+        return not inner & {"backward", "update"} and any("update" in kinds for kinds in outer)
 
     def _loop_updates(self) -> bool:
         return bool(self.loops) and "update" in self.program.kinds(self.loops[-1].body)

@@ -403,3 +403,86 @@ program(
             opt.step()  # !double-step
 """,
 )
+program(
+    "thresholds that carry the scale by name",
+    """
+    def train(model, opt, loader, loss_fn, most):
+        scaler = GradScaler()
+        for x in loader:
+            opt.zero_grad()
+            scaler.scale(loss_fn(model(x))).backward()
+            limit = 1.0 * scaler.get_scale()
+            clip_grad_norm_(model.parameters(), limit)
+            s = scaler.get_scale()
+            clip_grad_value_(model.parameters(), clip_value=most * s)
+            scaler.step(opt)
+            scaler.update()
+
+    def train_with_another(model, opt, loader, loss_fn, most):
+        scaler = GradScaler()
+        for x in loader:
+            opt.zero_grad()
+            scaler.scale(loss_fn(model(x))).backward()
+            limit = 2 * most
+            clip_grad_norm_(model.parameters(), limit)  # !clip-before-unscale
+            scaler.step(opt)
+            scaler.update()
+""",
+)
+program(
+    "backward from a gradient that is scaled already",
+    """
+    def train(model, opt, loader, loss_fn, g):
+        scaler = GradScaler()
+        for x in loader:
+            opt.zero_grad()
+            out = model(x)
+            out.backward(gradient=scaler.scale(g))
+            scaler.step(opt)
+            scaler.update()
+
+    def train_in_two_halves(body, head, opt, loader, loss_fn):
+        scaler = GradScaler()
+        for x in loader:
+            opt.zero_grad()
+            h = body(x)
+            leaf = h.detach().requires_grad_()
+            scaler.scale(loss_fn(head(leaf))).backward()
+            h.backward(leaf.grad)
+            scaler.step(opt)
+            scaler.update()
+""",
+)
+program(
+    "an unscaled loss in one arm, whose step has its update in the other",
+    """
+    class GAN:
+        def __init__(self, plain):
+            self.plain = plain
+            self.scaler = GradScaler()
+
+        def train_step(self, x):
+            loss = self.loss(x)
+            if self.plain:
+                loss.backward()  # !unscaled-backward
+            else:
+                self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)  # !update-skipped-on-path
+            if not self.plain:
+                self.scaler.update()
+            self.optimizer.zero_grad()
+""",
+)
+program(
+    "a step that is repeated within one iteration",
+    """
+    def train(model, opt, loader, loss_fn):
+        scaler = GradScaler()
+        for x in loader:
+            opt.zero_grad()
+            scaler.scale(loss_fn(model(x))).backward()
+            for _ in range(3):
+                scaler.step(opt)  # !scaler-step-twice
+            scaler.update()
+""",
+)
