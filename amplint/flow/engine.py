@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from amplint.flow import ir
 from amplint.flow.guards import Frame
-from amplint.flow.loops import one_sided_zero_grad, repeated_optimizers
+from amplint.flow.loops import one_sided_zero_grad, repeated_optimizers, updates_between
 from amplint.flow.program import MODULE, Program
 from amplint.flow.protocol import UNKNOWN
 from amplint.flow.roots import class_worlds, module_worlds, split_iterations, stepped_pairs
@@ -45,7 +45,7 @@ class Engine:
     def run(self) -> list[Violation]:
         """All violations, in the order of the text."""
         shapes = one_sided_zero_grad(self.program) + repeated_optimizers(self.program)
-        hits = [(hit, True) for hit in shapes]
+        hits = [(hit, True) for hit in shapes] + [(hit, False) for hit in updates_between(self.program)]
         called = self.program.callers()
         roots = [
             procedure

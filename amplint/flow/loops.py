@@ -75,6 +75,32 @@ def repeated_optimizers(program: Program) -> list[Hit]:
     return hits
 
 
+def updates_between(program: Program) -> list[Hit]:
+    """Updates in a loop over a collection of optimizers that steps each, after one backward for all of them."""
+    hits: list[Hit] = []
+    for name, procedure in program.procedures.items():
+        for loop in ir.every(procedure.body) if name not in program.imported else ():
+            if not isinstance(loop, ir.Loop) or loop.rounds is None or len(loop.rounds) != 1:
+                continue
+            elements = {
+                s.path
+                for s in loop.rounds[0]
+                if isinstance(s, ir.Assign) and isinstance(s.value, ir.Copy) and s.value.path.endswith("[*]")
+            }
+            events = [s for s in loop.body if isinstance(s, ir.Event)]
+            step = next((s for s in events if s.kind == "step" and s.optimizer in elements), None)
+            update = next((s for s in events if step and s.kind == "update" and s.scaler == step.scaler), None)
+            if step is None or update is None or program.kinds(loop.body) & {"backward", "scale"}:
+                continue
+            label = Label(step.span, "the next optimizer is stepped here, with the scale that this changed")
+            where = Where(update.span, (), name)
+            scaler = ir.text_of(step.scaler or "")
+            hits.append(
+                Hit("update-between-optimizers", where, update.span, False, (label,), (), scaler, "", step.span)
+            )
+    return hits
+
+
 def one_sided_zero_grad(program: Program) -> list[Hit]:
     """Arms of one `if`, of which one steps through a scaler and one without, and only one zeroes the gradients.
 

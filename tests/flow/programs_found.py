@@ -486,3 +486,41 @@ program(
             scaler.update()
 """,
 )
+program(
+    "an update after the step of each optimizer of a collection",
+    """
+    def train(model, loader, loss_fn, opt_a, opt_b):
+        scaler = GradScaler()
+        optimizers = [opt_a, opt_b]
+        for x in loader:
+            scaler.scale(loss_fn(model(x))).backward()
+            for opt in optimizers:
+                scaler.step(opt)
+                scaler.update()  # !update-between-optimizers
+            for opt in optimizers:
+                opt.zero_grad()
+
+    class Trainer:
+        def __init__(self, opt_a, opt_b):
+            self.optims = {"a": opt_a, "b": opt_b}
+            self.scaler = GradScaler()
+
+        def fit(self, loader):
+            for x in loader:
+                self.scaler.scale(self.loss(x)).backward()
+                for name, opt in self.optims.items():
+                    self.scaler.step(opt)
+                    self.scaler.update()  # !update-between-optimizers
+                for opt in self.optims.values():
+                    opt.zero_grad()
+
+    def train_each(models, loader, losses, optimizers):
+        scaler = GradScaler()
+        for x in loader:
+            for model, loss_fn, opt in zip(models, losses, optimizers):
+                opt.zero_grad()
+                scaler.scale(loss_fn(model(x))).backward()
+                scaler.step(opt)
+                scaler.update()
+""",
+)
