@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -49,14 +49,8 @@ def test_fixed_texts_run_and_agree_with_the_truth(part: int) -> None:
     assert fixed > 0
 
 
-@settings(
-    max_examples=40,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.generate],
-)
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_text_and_truth_agree_for_any_choices(choice: random.Random) -> None:
     assert judged(Writer(choice).program()) == ((), ())
