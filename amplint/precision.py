@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from amplint.contexts import OFF
 from amplint.regions import Region
 from amplint.training import in_other_arm, is_model_call, returns_float32, source_of, targets_of
-from amplint.values import Function, path_of
+from amplint.values import Function, path_of, returns
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
+
+_HELPERS = 2
+"""How many helpers that hand a model's output on are looked through."""
 
 
 class Lowered(NamedTuple):
@@ -24,8 +27,9 @@ class Lowered(NamedTuple):
 class LoweredValues:
     """The names of one function (or of the module) that hold outputs of models which ran in an autocast region."""
 
-    def __init__(self, file: SourceFile, function: Function | None) -> None:
+    def __init__(self, file: SourceFile, function: Function | None, depth: int = 0) -> None:
         self._file = file
+        self._depth = depth
         self.nodes = file.values.body(function)
         self._bindings: dict[str, list[tuple[tuple[int, int], ast.AST]]] = {}
         for node in self.nodes:
@@ -67,11 +71,22 @@ class LoweredValues:
     def _output(self, call: ast.Call) -> Lowered | None:
         """What a call returns, if it is a model that runs in half precision."""
         region = self._file.regions.at(call)
-        if region is None or region.enabled == OFF or not region.is_low_precision:
+        if region is None:
+            return self._returned(call)
+        if region.enabled == OFF or not region.is_low_precision:
             return None
         if not is_model_call(self._file, call) or returns_float32(self._file, call):
             return None
         return Lowered(call, region)
+
+    def _returned(self, call: ast.Call) -> Lowered | None:
+        """What a helper of the file returns from a region of its own, where all that it returns comes from there."""
+        functions = self._file.values.functions(call)
+        if len(functions) != 1 or self._depth >= _HELPERS:
+            return None
+        inner = LoweredValues(self._file, functions[0], self._depth + 1)
+        found = [inner.behind(value) for value in returns(functions[0])]
+        return found[0] if found and None not in found else None
 
     def _on_another_branch(self, assignment: ast.AST, use: ast.AST) -> bool:
         """Whether a use can be reached without the assignment: it stands in a branch that the use isn't in."""

@@ -82,12 +82,15 @@ _FULL_PRECISION = frozenset(("torch.float", "torch.float32", "torch.float64", "t
 def losses(file: SourceFile, call: ast.Call) -> frozenset[str]:
     """The functional names of the losses that a call may compute (`cross_entropy`), empty where none is known.
 
-    Known are `torch.nn.functional` and the modules of `torch.nn`, also held by names, attributes or parameters.
+    Known are `torch.nn.functional` and the modules of `torch.nn`, also held by names, attributes, parameters,
+    dicts or a `functools.partial`.
     """
     found = {_functional(name) for name in file.resolve(call.func)}
     if not found:
         for value in file.values.of(call.func):
-            if isinstance(value, ast.Call):
+            if isinstance(value, ast.Call) and value.args and "functools.partial" in file.resolve(value.func):
+                found |= {_functional(name) for name in file.resolve(value.args[0])}
+            elif isinstance(value, ast.Call):
                 found |= {_LOSS_CLASSES.get(name.rsplit(".", 1)[-1], "") for name in _torch_names(file, value.func)}
             elif isinstance(value, (ast.Name, ast.Attribute)):
                 found |= {_functional(name) for name in file.resolve(value)}

@@ -55,13 +55,15 @@ class Values:
         """The expressions, functions and classes that `node` may stand for; `None` stands for what can't be seen.
 
         Names and `self.` attributes are followed to what is assigned, parameters to their default and to what the
-        calls of this file pass, conditional expressions into both arms. Anything else stands for itself, imported
-        names too.
+        calls of this file pass, conditional expressions into both arms, constant keys into literal dicts. Anything else
+        stands for itself, imported names too.
         """
         if isinstance(node, ast.IfExp):
             return _union(self.of(node.body), self.of(node.orelse))
         if isinstance(node, ast.NamedExpr):
             return self.of(node.value)
+        if isinstance(node, ast.Subscript):
+            return self._item(node)
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
             return _union(*(self.of(value) for value in node.values))
         if not isinstance(node, (ast.Name, ast.Attribute)) or (
@@ -83,6 +85,24 @@ class Values:
         if not self._active:
             self._known[node] = found
         return found
+
+    def _item(self, node: ast.Subscript) -> tuple[ast.AST | None, ...]:
+        """What `holder["key"]` stands for where the holder is a literal dict with that key; else the node itself."""
+        if not isinstance(node.slice, ast.Constant) or not self._enter(node):
+            return (node,)
+        try:
+            found: tuple[ast.AST | None, ...] = ()
+            for holder in self.of(node.value):
+                if isinstance(holder, ast.Call) and "torch.nn.ModuleDict" in self._file.resolve(holder.func):
+                    holder = holder.args[0] if holder.args else None
+                items = zip(holder.keys, holder.values, strict=True) if isinstance(holder, ast.Dict) else ()
+                given = [v for k, v in items if isinstance(k, ast.Constant) and k.value == node.slice.value]
+                if not given:
+                    return (node,)
+                found = _union(found, self.of(given[-1]))
+            return found or (node,)
+        finally:
+            self._active.discard(node)
 
     def _enter(self, node: ast.AST) -> bool:
         """Begin to look at a node; False in a circle, too deep, or when the question has cost too much."""

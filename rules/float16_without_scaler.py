@@ -129,7 +129,7 @@ def _backwards(file: SourceFile, region: Region) -> Iterator[ast.Call]:
     """The plain backward calls on what a region computed, in its own function and in callers in the same file."""
     produced = _produced(file, region)
     yield from _backwards_on(file, region.function, produced, region)
-    if region.function is None or not any(roots(value) & produced for value in returns(region.function)):
+    if region.function is None or not _is_returned(file, region, produced):
         return
     for call in file.values.calls(region.function):
         statement = file.statement(call)
@@ -137,6 +137,12 @@ def _backwards(file: SourceFile, region: Region) -> Iterator[ast.Call]:
         caller = file.values.enclosing_function(call)
         if given and not file.regions.without_grad(call):
             yield from _backwards_on(file, caller, _grown(file, caller, given), None)
+
+
+def _is_returned(file: SourceFile, region: Region, produced: frozenset[str]) -> bool:
+    """Whether the region's function returns what the region computed, perhaps from inside it."""
+    assert region.function is not None
+    return any(roots(value) & produced or file.regions.at(value) is region for value in returns(region.function))
 
 
 def _produced(file: SourceFile, region: Region) -> frozenset[str]:

@@ -78,10 +78,16 @@ def _targets(file: SourceFile, call: ast.Call) -> list[ast.expr]:
 
 
 def _loaded(file: SourceFile) -> Iterator[tuple[str, ast.Call]]:
+    """The scaler and the call that loads its state, also a call of the method that does."""
     for use in file.names.attributes.get("load_state_dict", ()):
         call = file.parent(use)
         if isinstance(call, ast.Call) and call.func is use and path_of(use.value):
-            yield path_of(use.value), call
+            name = path_of(use.value)
+            yield name, call
+            method = frameworks.enclosing(file, call, ast.FunctionDef, ast.AsyncFunctionDef)
+            if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) and name.startswith("self."):
+                for site in file.values.calls(method):
+                    yield name, site
 
 
 def _replaces(file: SourceFile, name: str, call: ast.Call, load: ast.Call) -> bool:

@@ -178,3 +178,19 @@ def test_without_a_sigmoid_in_view_nothing_is_changed() -> None:
                 return F.binary_cross_entropy(model(x), y)
         """
     assert fixed("AMP104", before) == lines(before)
+
+
+def test_held_by_a_dict_or_a_partial() -> None:
+    snippet = """
+        import functools
+        bce = functools.partial(F.binary_cross_entropy, reduction="sum")
+        class Task:
+            def __init__(self):
+                self.losses = {"mask": nn.BCELoss(), "pixels": nn.L1Loss()}
+                self.others = nn.ModuleDict({"mask": nn.BCELoss()})
+            def step(self, p, y):
+                with torch.autocast("cuda"):
+                    a = self.losses["pixels"](p, y) + self.losses["mask"](p, y)
+                    return a + self.others["mask"](p, y) + bce(p, y)
+        """
+    assert rows("AMP104", snippet) == [9, 10, 10]

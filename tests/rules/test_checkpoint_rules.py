@@ -162,3 +162,19 @@ def test_schedule_of_an_epoch_is_silent() -> None:
         )
         == []
     )
+
+
+def test_scaler_that_is_rebuilt_after_a_method_loaded_it() -> None:
+    text = """
+        import torch
+
+        class Task:
+            def __init__(self, path):
+                self.scaler = torch.amp.GradScaler("cuda")
+                self.resume(path)
+                self.scaler = torch.amp.GradScaler("cuda", growth_interval=500)
+
+            def resume(self, path):
+                self.scaler.load_state_dict(torch.load(path)["scaler"])
+        """
+    assert found(text) == [("AMP502", 8)]

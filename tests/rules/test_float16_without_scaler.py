@@ -196,3 +196,21 @@ def test_fix_for_an_older_torch() -> None:
 def test_nothing_is_changed_in_a_loop_that_is_not_simple(snippet: str) -> None:
     assert rows("AMP403", snippet) == [4]
     assert fixed("AMP403", snippet) == lines(snippet)
+
+
+def test_forward_that_is_decorated_is_found_by_its_callers() -> None:
+    snippet = """
+        class Net(nn.Module):
+            @torch.autocast("cuda")
+            def forward(self, x):
+                return self.head(x)
+        def train(loader, optimizer):
+            net = Net()
+            for x, y in loader:
+                optimizer.zero_grad()
+                loss = F.mse_loss(net(x), y)
+                loss.backward()
+                optimizer.step()
+        """
+    assert rows("AMP403", snippet) == [2]
+    assert rows("AMP403", snippet.replace("loss.backward()", "scaler.scale(loss).backward()")) == []

@@ -188,3 +188,18 @@ def test_fix_casts_the_output() -> None:
         """
     assert fixed("AMP103", before) == lines(after)
     assert rows("AMP103", after) == []
+
+
+def test_output_that_a_helper_returns_from_its_region() -> None:
+    snippet = """
+        class Task:
+            def predict(self, x):
+                with torch.autocast("cuda"):
+                    return self.model(x)
+            def loss(self, x, y):
+                out = self.predict(x)
+                return F.cross_entropy(out, y)
+        """
+    assert rows("AMP103", snippet) == [7]
+    assert rows("AMP103", snippet.replace("self.model(x)", "self.model(x).float()")) == []
+    assert rows("AMP103", snippet.replace("self.predict(x)", "self.predict(x).float()")) == []
