@@ -109,6 +109,28 @@ def innermost_loop(file: SourceFile, node: ast.AST) -> ast.For | ast.AsyncFor | 
 # -- moving the tail of a region out ----------------------------------------------------------------------------------
 
 
+def unscale_first(file: SourceFile, statement: ast.stmt, violation: Violation) -> tuple[str, Edit] | None:
+    """The call that unscales for a statement, with the edit that puts it there, None where that can't be done.
+
+    It goes before loops that do not step: they would unscale again in every round. Where the optimizer is the variable
+    of a loop that steps later, all of that loop's optimizers are unscaled.
+    """
+    if not violation.scaler or len(violation.optimizers) != 1:
+        return None
+    call = f"{violation.scaler}.unscale_({violation.optimizers[0]})"
+    while (loop := innermost_loop(file, statement)) and not method_calls(file, loop, "step", violation.scaler):
+        statement = loop
+    code = call
+    for step in method_calls(file, file.tree, "step", violation.scaler):
+        loop = innermost_loop(file, step)
+        if not isinstance(loop, ast.For) or file.segment(loop.target) != violation.optimizers[0]:
+            continue
+        if innermost_loop(file, statement) is innermost_loop(file, loop) and file.span(loop) > file.span(statement):
+            code = f"for {file.segment(loop.target)} in {file.segment(loop.iter)}:\n    {call}"
+    edit = statements.insert_before(file, statement, code)
+    return None if edit is None else (call, edit)
+
+
 def leave_region(file: SourceFile, node: ast.AST) -> Fix | None:
     """Move the tail of an autocast region, from the first backward or step on, behind the region.
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amplint import statements
 from amplint.flow.violations import Violation
 from amplint.model import Applicability, Finding, Fix, Level
-from amplint.protocol_fixes import finding, statement_at
+from amplint.protocol_fixes import finding, statement_at, unscale_first
 from amplint.rule import rule
 from amplint.source import SourceFile
 
@@ -74,12 +73,10 @@ def clip_before_unscale(file: SourceFile) -> Iterator[Finding]:
 def _fix(file: SourceFile, violation: Violation) -> Fix | None:
     """Unscale before the clip, with the one optimizer that the scaler steps here."""
     statement = statement_at(file, violation)
-    if statement is None or not violation.scaler or len(violation.optimizers) != 1:
+    unscaled = unscale_first(file, statement, violation) if statement is not None else None
+    if unscaled is None:
         return None
-    call = f"{violation.scaler}.unscale_({violation.optimizers[0]})"
-    edit = statements.insert_before(file, statement, call)
-    if edit is None:
-        return None
+    call, edit = unscaled
     plain = violation.threshold is not None and violation.threshold <= _LARGEST_PLAIN_THRESHOLD
     applicability = Applicability.SAFE if violation.certain and plain else Applicability.UNSAFE
     return Fix(f"Call `{call}` first", (edit,), applicability)

@@ -66,5 +66,5 @@ def _fix(file: SourceFile, violation: Violation) -> Fix | None:
     first = call_at(file, violation.related) if violation.related is not None else None
     if second is None or first is None or not violation.certain or not same_block(file, second, file.statement(first)):
         return None
-    edit = delete(file, second)
+    edit = delete(file, second) if file.statement(first) is not second else None
     return None if edit is None else Fix("Step once", (edit,), Applicability.SAFE)

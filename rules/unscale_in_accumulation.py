@@ -67,7 +67,7 @@ def unscale_in_accumulation(file: SourceFile) -> Iterator[Finding]:
 
 
 def _fix(file: SourceFile, violation: Violation) -> Fix | None:
-    """Move the call, and what stands between it and the branch that steps, into that branch."""
+    """Move the call, and what depends on it before the branch that steps, into that branch."""
     unscale = bare_call(file, violation)
     loop = innermost_loop(file, unscale) if unscale is not None else None
     if unscale is None or loop is None or not violation.scaler:
@@ -80,15 +80,49 @@ def _fix(file: SourceFile, violation: Violation) -> Fix | None:
     block = statements.siblings(file, unscale)
     if not isinstance(branch, ast.If) or branch not in block or branch.orelse or step not in branch.body:
         return None
-    moved = block[block.index(unscale) : block.index(branch)]
-    if not moved or not all(statements.owns_its_lines(file, statement) for statement in (*moved, step)):
+    between = block[block.index(unscale) : block.index(branch)]
+    moved = _dependent(file, between)
+    if not all(statements.owns_its_lines(file, statement) for statement in (*between, step)):
         return None
-    start = statements.line_start(file.encoded, file.span(moved[0]).start)
-    end = statements.next_line(file.encoded, file.span(moved[-1]).end)
-    try:
-        text = statements.reindent(file.segment(Span(start, end)), file.indentation(unscale), file.indentation(step))
-    except ValueError:
+    if _bound(moved) & _read(loop, moved):
         return None
+    runs = [moved] if len(moved) == len(between) else [[statement] for statement in moved]
     place = statements.line_start(file.encoded, file.span(step).start)
-    edits = (Edit(Span(start, end), ""), Edit(Span(place, place), text))
-    return Fix("Unscale where the optimizer steps", edits, Applicability.UNSAFE)
+    edits, texts = [], []
+    for run in runs:
+        start = statements.line_start(file.encoded, file.span(run[0]).start)
+        end = statements.next_line(file.encoded, file.span(run[-1]).end)
+        text = file.segment(Span(start, end))
+        try:
+            texts.append(statements.reindent(text, file.indentation(unscale), file.indentation(step)))
+        except ValueError:
+            return None
+        edits.append(Edit(Span(start, end), ""))
+    edits.append(Edit(Span(place, place), "".join(texts)))
+    return Fix("Unscale where the optimizer steps", tuple(edits), Applicability.UNSAFE)
+
+
+def _dependent(file: SourceFile, block: list[ast.stmt]) -> list[ast.stmt]:
+    """The first statement of a block, those that use gradients, and those that need a value from one of these."""
+    found = block[:1]
+    for statement in block[1:]:
+        text = file.segment(statement)
+        if "clip" in text or ".grad" in text or _names(statement, ast.Load) & _bound(found):
+            found.append(statement)
+    return found
+
+
+def _bound(block: list[ast.stmt]) -> frozenset[str]:
+    """The names that a block gives a value."""
+    return frozenset[str]().union(*(_names(statement, ast.Store) for statement in block))
+
+
+def _read(loop: ast.AST, block: list[ast.stmt]) -> frozenset[str]:
+    """The names that a loop reads outside a block."""
+    inside = {node for statement in block for node in ast.walk(statement)}
+    names = (node for node in ast.walk(loop) if isinstance(node, ast.Name) and node not in inside)
+    return frozenset(name.id for name in names if isinstance(name.ctx, ast.Load))
+
+
+def _names(root: ast.AST, context: type[ast.expr_context]) -> frozenset[str]:
+    return frozenset(n.id for n in ast.walk(root) if isinstance(n, ast.Name) and isinstance(n.ctx, context))

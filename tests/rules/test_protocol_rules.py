@@ -28,6 +28,11 @@ def loop(*lines: str) -> str:
     return dedent(LOOP) + "".join(f"        {line}\n" for line in lines)
 
 
+def accumulation(*lines: str) -> str:
+    """A loop like that of `loop` that zeroes gradients nowhere; the first of the lines stands on row 9."""
+    return loop(*lines).replace("        optimizer.zero_grad()\n", "", 1)
+
+
 def found(text: str) -> list[tuple[str, int, str]]:
     """The (code, row, level) triples of a text."""
     return [(d.code, d.location.row, d.level.label) for d in check_source(dedent(text), "t.py", PROTOCOL)]
@@ -69,6 +74,49 @@ def test_clip_with_a_threshold_multiplied_by_the_scale_is_silent() -> None:
         "scaler.update()",
     )
     assert found(text) == []
+
+
+def test_unscale_goes_before_a_loop_that_clips() -> None:
+    clip = ("for group in optimizer.param_groups:", '    clip_grad_norm_(group["params"], 1.0)')
+    text = loop("scaler.scale(loss).backward()", *clip, "scaler.step(optimizer)", "scaler.update()")
+    right = ("scaler.unscale_(optimizer)", *clip, "scaler.step(optimizer)", "scaler.update()")
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP301", 12)]
+    assert fixed(text, unsafe=True) == loop("scaler.scale(loss).backward()", *right)
+
+
+def test_optimizers_of_a_later_loop_are_all_unscaled() -> None:
+    step = ("for each in optimizers:", "    scaler.step(each)", "scaler.update()")
+    clip = "clip_grad_norm_(model.parameters(), 1.0)"
+    text = loop("scaler.scale(loss).backward()", clip, *step)
+    right = ("for each in optimizers:", "    scaler.unscale_(each)", clip, *step)
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP301", 11)]
+    assert fixed(text, unsafe=True) == loop("scaler.scale(loss).backward()", *right)
+
+
+def test_counters_stay_before_the_boundary() -> None:
+    unscale = ("scaler.unscale_(optimizer)", "clip_grad_norm_(model.parameters(), 1.0)")
+    step = ("scaler.step(optimizer)", "scaler.update()", "optimizer.zero_grad()")
+    text = accumulation(
+        "scaler.scale(loss).backward()", *unscale, "n += 1", "if n % 4 == 0:", *(f"    {line}" for line in step)
+    )
+    right = ("n += 1", "if n % 4 == 0:", *(f"    {line}" for line in (*unscale, *step)))
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP305", 10)]
+    assert fixed(text, unsafe=True) == accumulation("scaler.scale(loss).backward()", *right)
+
+
+def test_norm_that_is_read_on_every_micro_batch_stays() -> None:
+    text = accumulation(
+        "scaler.scale(loss).backward()",
+        "scaler.unscale_(optimizer)",
+        "norm = clip_grad_norm_(model.parameters(), 1.0)",
+        "if n % 4 == 0:",
+        "    scaler.step(optimizer)",
+        "    scaler.update()",
+        "    optimizer.zero_grad()",
+        "log(norm)",
+    )
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP305", 10)]
+    assert fixed(text, unsafe=True) == text
 
 
 def test_clip_for_two_optimizers_is_left_to_the_user() -> None:
