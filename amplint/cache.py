@@ -237,12 +237,12 @@ def _tool_files() -> list[tuple[str, int, int]]:
 
     own = os.path.dirname(os.path.abspath(__file__))
     found = []
-    for directory in (own, os.path.join(own, "flow"), *import_module("amplint.rules").__path__):
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    status = entry.stat()
-                    found.append((entry.name, status.st_mtime_ns, status.st_size))
+    for top in (own, *import_module("amplint.rules").__path__):
+        for directory, _, names in os.walk(top):
+            for name in names:
+                if name.endswith(".py"):
+                    status = os.stat(os.path.join(directory, name))
+                    found.append((name, status.st_mtime_ns, status.st_size))
     return sorted(found)
 
 
