@@ -121,7 +121,9 @@ def _laid_out(header: str, indent: str, unit: str, newline: str) -> str:
     inner = inner.removesuffix("):")
     if len(indent) + len(unit) + len(inner) <= _WIDTH:
         return f"{indent}{opening}({newline}{indent}{unit}{inner}{newline}{indent}):{newline}"
-    lines = "".join(f"{indent}{unit}{argument},{newline}" for argument in re.split(r", (?=dtype=|enabled=)", inner))
+    lines = "".join(
+        f"{indent}{unit}{argument},{newline}" for argument in re.split(r", (?=dtype=|enabled=|cache_enabled=)", inner)
+    )
     return f"{indent}{opening}({newline}{lines}{indent}):{newline}"
 
 

@@ -160,7 +160,7 @@ class Facts:
     def is_optimizer(self, node: ast.expr) -> bool:
         """Whether an expression is an optimizer, by its class, its name, or what is called on it."""
         names = self.optimizer_names(node)
-        if any("lr_scheduler" in name for name in names):
+        if any("lr_scheduler" in name or "swa_utils" in name for name in names):
             return False
         if any(name.startswith("torch.optim.") for name in names):
             return True
@@ -222,7 +222,9 @@ class Facts:
                 continue
             names = self.optimizer_names(use.value)
             last = base_path(use.value).rsplit(".", 1)[-1]
-            if _NOT_OPTIMIZER.search(last) or any("lr_scheduler" in n or n.startswith("gym") for n in names):
+            if _NOT_OPTIMIZER.search(last) or any(
+                "lr_scheduler" in n or "swa_utils" in n or n.startswith("gym") for n in names
+            ):
                 continue
             if not self.file.values.functions(call):
                 found.append(call)
@@ -267,6 +269,8 @@ class Facts:
         """Whether a node reads or changes gradients: `p.grad` but for resetting it, or a clip."""
         if isinstance(node, ast.Call):
             names = self.file.resolve(node.func) or (path_of(node.func),)
+            if names == ("getattr",) or "operator.attrgetter" in names:
+                return any(isinstance(a, ast.Constant) and a.value == "grad" for a in node.args)
             return any(_GRADIENT_CALLS.search(name.rsplit(".", 1)[-1]) for name in names) and not (
                 self.file.values.functions(node)
             )

@@ -8,13 +8,14 @@ import re
 from amplint.edits import apply_fixes, parses
 from amplint.migrate import device as devices
 from amplint.migrate import evaluation, penalties
+from amplint.migrate.cache import mixes_gradients
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
 from amplint.migrate.model import MIGRATED, PARTLY, REFUSED, LoopReport, MigrationResult, Options, RefusalError
 from amplint.migrate.numerics import Numerics
 from amplint.migrate.protocol import Protocol
-from amplint.migrate.readers import cast_for_numpy
+from amplint.migrate.readers import cast_for_readers
 from amplint.migrate.regions import Run, Runs
 from amplint.migrate.scaler import DTYPE_FUNCTION, Scalers, free_name
 from amplint.migrate.screening import screen
@@ -167,7 +168,7 @@ class _Plan:
         every = [run for found in runs.values() for run in found]
         penalties.islands(self.facts, self.sinks, self.editor, self.kinds)
         Numerics(self.facts, self.sinks, self.editor, self.options).check(every)
-        cast_for_numpy(self.facts, self.editor, every)
+        cast_for_readers(self.facts, self.editor, every)
 
     def evaluate(self, evaluations: list[evaluation.Evaluation]) -> None:
         """Regions of evaluation loops."""
@@ -206,7 +207,7 @@ class _Plan:
 
     def _wrap(self, run: Run, device: devices.Device, enabled: str) -> None:
         self.kinds[run] = device.kind
-        header = region_header(device, self.options, enabled)
+        header = region_header(device, self.options, enabled, cached=not mixes_gradients(self.facts, run))
         if run.bind is None:
             self.editor.wrap(run.first, run.last, header)
             return
@@ -276,11 +277,12 @@ class _Plan:
         self.editor.insert_after(imports[-1], _DTYPE_CODE.replace("    ", self.editor.unit()))
 
 
-def region_header(device: devices.Device, options: Options, enabled: str) -> str:
+def region_header(device: devices.Device, options: Options, enabled: str, *, cached: bool = True) -> str:
     """The `with` of a region; `enabled` is an expression, or empty where the region is always on."""
     dtype = {"float16": "torch.float16", "bfloat16": "torch.bfloat16", "auto": f"{DTYPE_FUNCTION}()"}[options.dtype]
     switch = f", enabled={enabled}" if enabled else ""
-    return f"with torch.autocast(device_type={device.kind}, dtype={dtype}{switch}):"
+    cache = "" if cached else ", cache_enabled=False"
+    return f"with torch.autocast(device_type={device.kind}, dtype={dtype}{switch}{cache}):"
 
 
 def _apply(text: str, edits: tuple[Edit, ...]) -> str:

@@ -22,8 +22,10 @@ from amplint.values import Function, path_of, returns
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
+_DEPTH = 4
 _LARGEST = 65504.0
 """The largest float16."""
+_LARGEST_FLOAT32 = 3.4028234663852886e38
 _SMALLEST = 6e-8
 """The smallest positive float16 is about this."""
 _LOGS = frozenset(("log", "log2", "log10", "log1p", "log_"))
@@ -206,7 +208,7 @@ class Numerics:
     def _mask(self, call: ast.Call) -> None:
         """`x.masked_fill(mask, -1e9)` becomes `x.float().masked_fill(mask, -1e9)`."""
         value = next((k.value for k in call.keywords if k.arg == "value"), call.args[-1] if call.args else None)
-        if value is None or not _beyond(value):
+        if value is None or not _beyond(self.file, value):
             return
         if (
             self._name(call) != "masked_fill"
@@ -227,15 +229,15 @@ class Numerics:
                     continue
                 values = self.file.values.of(operand) if "eps" in path_of(operand).lower() else (operand,)
                 for value in values:
-                    if isinstance(value, ast.expr):
+                    if isinstance(value, (ast.Constant, ast.UnaryOp)):
                         self._constant(value, node, "stands in arithmetic with tensors")
 
     def _constant(self, value: ast.expr, place: ast.AST, what: str) -> None:
-        if not self._float16 or not isinstance(value, (ast.Constant, ast.UnaryOp)):
+        if not self._float16:
             return
-        if _beyond(value):
+        if _beyond(self.file, value):
             raise RefusalError(place, f"a constant beyond the range of float16 {what}; use --dtype bfloat16")
-        number = _number(value)
+        number = _number(self.file, value)
         if number is not None and 0 < abs(number) < _SMALLEST:
             raise RefusalError(place, f"a constant that float16 rounds to zero {what}; use --dtype bfloat16")
 
@@ -260,16 +262,48 @@ def _is_gram(call: ast.Call) -> bool:
     )
 
 
-def _number(node: ast.expr) -> float | None:
+def _number(file: SourceFile, node: ast.expr, depth: int = 0) -> float | None:
+    """The number that an expression surely is: a literal, arithmetic with literals, a name for one, a float's limit."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _number(node.operand)
+        inner = _number(file, node.operand, depth)
         return None if inner is None else -inner
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
         return float(node.value)
+    if isinstance(node, ast.BinOp) and depth < _DEPTH:
+        return _computed(node.op, _number(file, node.left, depth + 1), _number(file, node.right, depth + 1))
+    if isinstance(node, ast.Attribute) and node.attr in ("min", "max") and isinstance(node.value, ast.Call):
+        limits = file.resolve(node.value.func)
+        kinds = {name for a in node.value.args for name in file.resolve(a)}
+        if "torch.finfo" in limits and kinds & {"torch.float32", "torch.float"}:
+            return _LARGEST_FLOAT32 if node.attr == "max" else -_LARGEST_FLOAT32
+    if isinstance(node, ast.Call) and "torch.tensor" in file.resolve(node.func) and node.args:
+        return _number(file, node.args[0], depth + 1)
+    if isinstance(node, (ast.Name, ast.Attribute)) and depth < _DEPTH:
+        values = file.values.of(node)
+        found = [_number(file, v, depth + 1) if isinstance(v, ast.expr) and v is not node else None for v in values]
+        known = [number for number in found if number is not None]
+        return max(known, key=abs) if known else None
     return None
 
 
-def _beyond(node: ast.expr) -> bool:
-    """Whether a literal is finite and beyond the range of float16."""
-    number = _number(node)
+def _computed(op: ast.operator, left: float | None, right: float | None) -> float | None:
+    if left is None or right is None:
+        return None
+    try:
+        if isinstance(op, ast.Mult):
+            return left * right
+        if isinstance(op, ast.Add):
+            return left + right
+        if isinstance(op, ast.Sub):
+            return left - right
+        if isinstance(op, ast.Pow):
+            return float(left**right)
+    except (ArithmeticError, TypeError):
+        return None
+    return None
+
+
+def _beyond(file: SourceFile, node: ast.expr) -> bool:
+    """Whether a number is finite and beyond the range of float16."""
+    number = _number(file, node)
     return number is not None and _LARGEST < abs(number) < float("inf")

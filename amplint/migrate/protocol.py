@@ -44,6 +44,7 @@ class Protocol:
         for call in facts.steps:
             self.steps_of.setdefault(owner_of(self.file, call), []).append(call)
         self.in_view = OptimizersInView(facts, self.steps_of)
+        self._step_functions = facts.closure_of(facts.owners(list(facts.steps)))
         self._backward_functions = facts.closure_of(facts.owners(list(facts.backwards)))
 
     def write(self) -> None:
@@ -150,10 +151,28 @@ class Protocol:
             block = siblings(self.file, current)
             for earlier in reversed(block[: block.index(current)]):
                 if self._surely_backward(earlier):
+                    self._check_leftover(earlier, statement, current)
                     return True
                 if any(self._resets(node, statement) for node in walk(earlier)):
                     return False
         return False
+
+    def _check_leftover(self, earlier: ast.stmt, statement: ast.stmt, current: ast.stmt) -> None:
+        """A loop that steps itself may leave no gradients for a step behind it, and `GradScaler.step` raises then."""
+        if not isinstance(earlier, LOOPS) or not any(self._takes_step(node) for node in walk(earlier)):
+            return
+        around = chain(self.file, statement)
+        if not any(isinstance(s, ast.If) for s in around[: around.index(current) + 1]):
+            raise RefusalError(
+                statement,
+                "the loop before has stepped already, and a scaler's step without gradients left is an error; "
+                "put this step under a condition that some are left",
+            )
+
+    def _takes_step(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        return node in self.facts.steps or any(f in self._step_functions for f in self.file.values.functions(node))
 
     def _training_loop(self, statement: ast.stmt) -> ast.stmt | None:
         loop = loop_of(self.file, statement)

@@ -1,4 +1,4 @@
-"""What reads a model's outputs and does not take half precision: NumPy has no bfloat16."""
+"""What reads a model's outputs and does not take half precision: NumPy, products with float32, writing by index."""
 
 from __future__ import annotations
 
@@ -9,49 +9,112 @@ from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.regions import Run
 from amplint.migrate.tree import owner_of, walk
-from amplint.training import targets_of
+from amplint.training import losses, targets_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
-_SAME_NUMBERS = frozenset(("detach", "cpu", "data", "squeeze", "view", "reshape", "flatten", "contiguous", "unsqueeze"))
+_OTHER_NUMBERS = frozenset(
+    (
+        "argmax", "argmin", "max", "min", "topk", "sort", "argsort", "eq", "ne", "gt", "lt", "ge", "le", "long", "int",
+        "bool", "item", "size", "shape", "float", "double", "type", "to", "isnan", "isfinite", "multinomial",
+    )
+)  # fmt: skip
+_PRODUCTS = frozenset(("mm", "matmul", "bmm", "mv", "einsum", "linear", "addmm", "baddbmm", "cdist", "dot", "bilinear"))
 
 
-def cast_for_numpy(facts: Facts, editor: Editor, runs: list[Run]) -> None:
-    """Write `outputs.float().detach().cpu().numpy()` for what a model returned in one of the runs."""
+def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run]) -> None:
+    """Write `outputs.float()` where what a model returned in one of the runs goes to NumPy, or outside of the runs into
+    a product or into a tensor by index, which take no mixture of dtypes."""
     file = facts.file
     done: set[ast.Name] = set()
+    inside = {id(node) for run in runs for statement in run.statements for node in walk(statement)}
     for run in runs:
         outputs = {
             target.id
             for statement in run.statements
             for node in walk(statement)
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and facts.module_of(node.value)
+            if isinstance(node, ast.Assign) and _holds_output(facts, node.value)
             for target in targets_of(node)
             if isinstance(target, ast.Name)
         }
         if not outputs:
             continue
         for node in walk(owner_of(file, run.first)):
-            if (
-                isinstance(node, ast.Name)
-                and node.id in outputs
-                and isinstance(node.ctx, ast.Load)
-                and node not in done
-                and _goes_to_numpy(file, node)
-            ):
+            if not isinstance(node, ast.Name) or node.id not in outputs or not isinstance(node.ctx, ast.Load):
+                continue
+            if node in done:
+                continue
+            if _goes_to_numpy(file, node) or (id(node) not in inside and _meets_float32(file, node)):
                 done.add(node)
                 editor.insert(file.span(node).end, ".float()")
 
 
-def _goes_to_numpy(file: SourceFile, name: ast.Name) -> bool:
-    """Whether a value is turned into an array without becoming another value first."""
-    parent = file.parent(name)
-    while isinstance(parent, ast.Attribute):
-        if parent.attr == "numpy":
+def _holds_output(facts: Facts, value: ast.expr) -> bool:
+    """Whether a value is what a model returned, as it is or reshaped."""
+    while isinstance(value, (ast.Call, ast.Attribute, ast.Subscript)):
+        if isinstance(value, ast.Call) and facts.module_of(value) is not None:
             return True
-        if parent.attr not in _SAME_NUMBERS:
+        if isinstance(value, ast.Call):
+            if not isinstance(value.func, ast.Attribute) or facts.file.resolve(value.func):
+                return False
+            value = value.func
+        if isinstance(value, ast.Attribute) and value.attr in _OTHER_NUMBERS:
             return False
-        above = file.parent(parent)
-        parent = file.parent(above) if isinstance(above, ast.Call) and above.func is parent else above
+        value = value.value
+    return False
+
+
+def _meets_float32(file: SourceFile, name: ast.Name) -> bool:
+    """Whether a value goes into a matrix product, or by index into a tensor, without becoming another one first."""
+    child: ast.AST = name
+    parent = file.parent(name)
+    while isinstance(parent, ast.expr):
+        if isinstance(parent, ast.BinOp):
+            return isinstance(parent.op, ast.MatMult)
+        if isinstance(parent, ast.Call):
+            called = file.resolve(parent.func) or (getattr(parent.func, "attr", ""),)
+            if any(one.rsplit(".", 1)[-1] in _PRODUCTS for one in called):
+                return True
+            if parent.func is not child:
+                return False
+        elif isinstance(parent, ast.Attribute):
+            if parent.attr in _OTHER_NUMBERS:
+                return False
+        elif not (isinstance(parent, ast.Subscript) and parent.value is child):
+            return False
+        child, parent = parent, file.parent(parent)
+    return (
+        isinstance(parent, ast.Assign)
+        and parent.value is child
+        and any(isinstance(target, ast.Subscript) and _is_tensor_index(target.slice) for target in parent.targets)
+    )
+
+
+def _is_tensor_index(index: ast.expr) -> bool:
+    """Whether an index may be a tensor or a list, for which values are put and not copied."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    return any(not isinstance(part, (ast.Constant, ast.Slice)) for part in parts)
+
+
+def _goes_to_numpy(file: SourceFile, name: ast.Name) -> bool:
+    """Whether an expression turns a value, or what torch computes of it, into an array of floats."""
+    child: ast.AST = name
+    parent = file.parent(name)
+    while isinstance(parent, (ast.expr, ast.keyword)):
+        if isinstance(parent, ast.Attribute) and parent.attr == "numpy":
+            return True
+        if isinstance(parent, ast.Attribute) and parent.attr in _OTHER_NUMBERS:
+            return False
+        if isinstance(parent, ast.Call) and parent.func is not child:
+            names = file.resolve(parent.func)
+            if not names or not all(
+                n.startswith("torch.") and n.rsplit(".", 1)[-1] not in _OTHER_NUMBERS for n in names
+            ):
+                return False
+            if losses(file, parent):
+                return False
+        if isinstance(parent, (ast.Compare, ast.BoolOp, ast.Lambda, ast.IfExp)):
+            return False
+        child, parent = parent, file.parent(parent)
     return False

@@ -65,6 +65,9 @@ _NAMES = {
     "torch.sparse": "sparse products have no half-precision kernel on CUDA",
     "torch.spmm": "sparse products have no half-precision kernel on CUDA",
     "torch.sparse_coo_tensor": "sparse products have no half-precision kernel on CUDA",
+    "torch.sparse_csr_tensor": "sparse products have no half-precision kernel on CUDA",
+    "torch.sparse_csc_tensor": "sparse products have no half-precision kernel on CUDA",
+    "torch.sparse_compressed_tensor": "sparse products have no half-precision kernel on CUDA",
     "torch.multiprocessing.Process": "several processes share a model and its gradients",
     "torch.linalg": "linear algebra in half precision is not implemented on CUDA",
     "torch.fft": "Fourier transforms in half precision take only sizes that are powers of two",
@@ -88,9 +91,14 @@ _METHODS = {
     "retain_grad": "the gradient of an inner tensor is read, which `unscale_` does not reach",
     "first_step": "the optimizer evaluates the model twice a step, which GradScaler can't follow",
     "to_sparse": "sparse products have no half-precision kernel on CUDA",
+    "to_sparse_coo": "sparse products have no half-precision kernel on CUDA",
+    "to_sparse_csr": "sparse products have no half-precision kernel on CUDA",
+    "to_sparse_csc": "sparse products have no half-precision kernel on CUDA",
+    "to_sparse_bsr": "sparse products have no half-precision kernel on CUDA",
     "share_memory": "several processes share a model and its gradients",
     "hvp": "Hessian-vector products do not pass through a scaler",
 }
+_FLOATS = frozenset(("torch.float32", "torch.float"))
 _WRAPPER = re.compile(r"^(?:SAM|GSAM|ASAM|PCGrad|Lookahead|NoamOpt|ScheduledOptim|LARC|SWA)$")
 
 
@@ -116,6 +124,7 @@ def screen(facts: Facts) -> None:
     _moved_gradients(file)
     _by_hand(facts)
     _compiled(facts)
+    _compared_dtypes(file)
 
 
 def _moved_gradients(file: SourceFile) -> None:
@@ -219,6 +228,19 @@ def _check_create_graph(file: SourceFile, call: ast.Call) -> None:
     """`create_graph` is for penalties (`autograd.grad`), which are handled elsewhere."""
     if "torch.autograd.grad" not in file.resolve(call.func):
         raise RefusalError(call, "backward() through a backward can't be scaled right")
+
+
+def _compared_dtypes(file: SourceFile) -> None:
+    """A comparison with float32 says no more what it said once outputs of autocast come to it."""
+    for use in file.names.attributes.get("dtype", ()):
+        parent = file.parent(use)
+        compared = parent if isinstance(parent, ast.Compare) else file.parent(parent) if parent is not None else None
+        if not isinstance(compared, ast.Compare):
+            continue
+        for node in ast.walk(compared):
+            is_other = isinstance(node, ast.Attribute) and node.attr == "dtype" and node is not use
+            if isinstance(node, (ast.Name, ast.Attribute)) and (is_other or set(file.resolve(node)) & _FLOATS):
+                raise RefusalError(compared, "dtypes are compared here, and outputs of autocast are no longer float32")
 
 
 def _is_false(node: ast.expr) -> bool:

@@ -1,0 +1,87 @@
+"""Whether a region runs one model with and without gradients, which its cache of weights does not keep apart."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from amplint.migrate.facts import Facts
+from amplint.migrate.regions import Run
+from amplint.migrate.tree import base_path, chain, overlaps, walk
+from amplint.values import Function
+
+_DEPTH = 4
+_WEIGHTS = re.compile(r"param|weight|bias|\.data$|state_dict|buffers", re.I)
+
+
+def mixes_gradients(facts: Facts, run: Run) -> bool:
+    """Whether a model may run both under `no_grad` and with gradients inside one region.
+
+    Until torch 2.10 the weights that were cast without gradients are taken again by the forward that needs them, and
+    the model does not learn; fixed in 2.11. A helper's names are not compared with those of its callers.
+    """
+    calls: list[tuple[str, bool, bool]] = []
+    roots: list[ast.AST] = list(run.statements)
+    if run.bind is not None:
+        roots.append(run.bind.expression)
+    for root in roots:
+        _collect(facts, root, False, 0, calls)
+    if any(_changes_weights(facts, node) for root in roots for node in walk(root)):
+        return True
+    with_grad = [(path, direct) for path, without, direct in calls if not without]
+    return any(
+        not (direct and other_direct) or overlaps(path, other)
+        for path, without, direct in calls
+        if without
+        for other, other_direct in with_grad
+    )
+
+
+def _changes_weights(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
+    """Whether a node changes weights in place, whose casts in the cache would then be stale."""
+    if isinstance(node, ast.AugAssign):
+        return _is_weight(facts, node.target)
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_") and not node.func.attr.endswith("__"):
+        return _is_weight(facts, node.func.value)
+    return depth < _DEPTH and any(
+        _changes_weights(facts, inner, depth + 1)
+        for function in facts.file.values.functions(node)
+        if function not in facts.trainers
+        for statement in function.body
+        for inner in walk(statement)
+    )
+
+
+def _is_weight(facts: Facts, node: ast.expr) -> bool:
+    """Whether what is changed without gradients is a weight: by its own name, or as the variable of a loop on them."""
+    file = facts.file
+    text = file.segment(node)
+    if not (file.regions.without_grad(node) or text.endswith(".data")):
+        return False
+    loops = [s for s in chain(file, file.statement(node)) if isinstance(s, ast.For)]
+    return bool(_WEIGHTS.search(text)) or any(_WEIGHTS.search(file.segment(loop.iter)) for loop in loops)
+
+
+def _collect(facts: Facts, root: ast.AST, without: bool, depth: int, calls: list[tuple[str, bool, bool]]) -> None:
+    """Add the calls of models in a statement or a helper: path, whether without gradients, whether in the region's
+    own text."""
+    for node in walk(root):
+        if not isinstance(node, ast.Call):
+            continue
+        bare = without or facts.file.regions.without_grad(node)
+        module = facts.module_of(node)
+        if module is not None:
+            calls.append((base_path(module), bare, depth == 0))
+        elif depth < _DEPTH:
+            for function in facts.file.values.functions(node):
+                if function not in facts.trainers:
+                    _collect_body(facts, function, bare, depth + 1, calls)
+
+
+def _collect_body(
+    facts: Facts, function: Function, without: bool, depth: int, calls: list[tuple[str, bool, bool]]
+) -> None:
+    for statement in function.body:
+        _collect(facts, statement, without, depth, calls)
