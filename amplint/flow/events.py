@@ -93,6 +93,8 @@ class Events(Reports):
                 world = world.doubt(name, optimizer)
             if no_scale is not None:
                 world = world.doubt(name)
+                if after in ("early", "unscaled"):  # the next backward is what comes too late, as it is in later rounds
+                    world = world.typed(("gradients", name, optimizer), after)
         world = world.marked(("stage", name, optimizer), self.mark(event.span))
         if event.kind == "step":
             world = self._step_in_region(event, world).marked(("spent", name, optimizer), self.mark(event.span))

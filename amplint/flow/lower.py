@@ -38,6 +38,7 @@ class Context:
         self.kinds = Kinds(self.functions, self.imports)
         self.temporaries = 0
         self.duplicates: list[tuple[Span, str, str]] = []
+        self.counters: list[Span] = []
 
     def beside(self, other: SourceFile, at: int) -> Context | None:
         """The context of another file that is looked into for the same one, None where it does not parse."""
@@ -74,6 +75,7 @@ def lower(file: SourceFile) -> Program:
         program.classes[name] = info
     program.globals = _assignments(program.procedures[MODULE].body)
     program.duplicates = tuple(context.duplicates)
+    program.counters = frozenset(context.counters)
     prune(program)
     return program
 

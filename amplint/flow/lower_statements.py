@@ -7,7 +7,9 @@ import ast
 from amplint.flow import ir
 from amplint.flow.kinds import OPTIMIZER, SCALER
 from amplint.flow.lower_calls import CallLowering
+from amplint.flow.lower_gradients import is_independent
 from amplint.flow.paths import element_targets, last_name, path_of
+from amplint.flow.predicates import resets_counter
 from amplint.flow.vocabulary import PARAMETER_NAME
 
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))
@@ -150,11 +152,24 @@ class StatementLowering(CallLowering):
                 self.out.append(ir.Event("zero-grad", span))
             return
         self.expression(value)
-        text = self.file.segment(node)
-        if isinstance(node, ast.AugAssign) and "scale" not in text:
-            return  # linear: an average over ranks or micro-batches is the same on scaled gradients
-        if PARAMETER_NAME.search(last_name(target.value)):
+        named = PARAMETER_NAME.search(last_name(target.value))
+        if "scale" not in self.file.segment(node):
+            if named and self._adds_to(target, value, node):
+                self.out.append(ir.Event("grad-read", span))
+                return
+            if isinstance(node, ast.AugAssign):
+                return  # linear: an average over ranks or micro-batches is the same on scaled gradients
+        if named:
             self.out.append(ir.Event("gradients-changed", span))
+
+    @staticmethod
+    def _adds_to(target: ast.Attribute, value: ast.expr, node: ast.stmt) -> bool:
+        """`p.grad += 0.01` and `p.grad = p.grad + noise`."""
+        if isinstance(node, ast.AugAssign):
+            return isinstance(node.op, (ast.Add, ast.Sub)) and is_independent(value)
+        if not isinstance(value, ast.BinOp) or not isinstance(value.op, (ast.Add, ast.Sub)):
+            return False
+        return path_of(value.left) == path_of(target) and is_independent(value.right)
 
     # -- control ------------------------------------------------------------------------------------------------------
 
@@ -166,6 +181,8 @@ class StatementLowering(CallLowering):
         test = self.condition(node.test)
         then, orelse = self.block(node.body), self.block(node.orelse)
         text = " ".join(self.file.segment(node.test).split())
+        if resets_counter(node):
+            self.context.counters.append(self.file.span(node.test))
         self.out.append(ir.If(test, then, orelse, self.file.span(node.test), text))
 
     def for_loop(self, node: ast.For | ast.AsyncFor) -> None:

@@ -48,6 +48,23 @@ def parts_read(node: ast.FunctionDef, receiver: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def resets_counter(node: ast.If) -> bool:
+    """Whether an `if` compares a name that an arm of it, which steps, sets back to zero (`if n == 4: ...; n = 0`)."""
+    if not isinstance(node.test, ast.Compare):
+        return False
+    compared = {path_of(side) for side in (node.test.left, *node.test.comparators)} - {None}
+    for arm in (node.body, node.orelse):
+        zeroed = {path_of(s.targets[0]) for s in arm if isinstance(s, ast.Assign) and _is_zero(s.value)}
+        calls = (n for s in arm for n in ast.walk(s) if isinstance(n, ast.Call))
+        if compared & zeroed and any("step" in last_name(call.func) for call in calls):
+            return True
+    return False
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0 and not isinstance(node.value, bool)
+
+
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for statement in body:
         yield statement

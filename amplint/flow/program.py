@@ -49,6 +49,8 @@ class Program:
         """The procedures of other files."""
         self.duplicates: tuple[tuple[Span, str, str], ...] = ()
         """Optimizers that stand in a literal a second time: where, in which procedure, and the source text."""
+        self.counters: frozenset[Span] = frozenset()
+        """Tests of a counter that an arm of the same `if` sets back to zero: boundaries of accumulation windows."""
         self._kinds: dict[int, frozenset[str]] = {}
         self._near: dict[int, frozenset[str]] = {}
         self._busy: set[int] = set()

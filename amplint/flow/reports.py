@@ -62,7 +62,7 @@ class Reports(Values):
             if stage is None:
                 return
             blamed = partner = stage
-            if stage.old and world.trail and not crossed_boundary(world.trail) and self._loop_updates():
+            if stage.old and world.trail and not self._at_boundary(world) and self._loop_updates():
                 kind = "update-skipped-on-path"
         elif kind == "no-gradients-at-step":
             partner = blamed = marks.get(("zero", optimizer or ""), marks.get(("zero", "")))
@@ -86,11 +86,14 @@ class Reports(Values):
             update = marks.get(("update", name))
             if self.several and update is not None and not update.old:
                 kind, partner = "update-between-optimizers", update
-            elif crossed_boundary(world.trail) and "scaled" in world.gradients(name):
+            elif self._at_boundary(world) and "scaled" in world.gradients(name):
                 kind = "update-in-accumulation"
         elif kind in ("double-step", "clip-after-step"):
             partner = marks.get(("spent", name, optimizer or "*"), scaled)
         self.hit(event, kind, world, name, optimizer, blamed=blamed, partner=partner, raises=fault.raises)
+
+    def _at_boundary(self, world: World) -> bool:
+        return crossed_boundary(world.trail, self.program.counters)
 
     def _forgets_update(self, stage: Mark, event: ir.Event) -> bool:
         """Whether the first half of a fault lies in another function, which steps and never updates."""
@@ -108,7 +111,7 @@ class Reports(Values):
 
     def _next_round(self, kind: str, world: World) -> str:
         """The name of a fault whose first half lies in an earlier round of a loop."""
-        if kind == "unscale-twice" and crossed_boundary(world.trail):
+        if kind == "unscale-twice" and self._at_boundary(world):
             return "unscale-in-accumulation"
         loop = self.loops[-1] if self.loops else None
         if self._loop_updates():

@@ -57,9 +57,11 @@ def blame(event: Where, partner: Mark | None) -> Where:
     return event
 
 
-def crossed_boundary(trail: tuple[Step, ...]) -> bool:
-    """Whether a decision since the last step or update looks like the boundary of an accumulation window."""
-    return any(BOUNDARY.search(step.text) for step in trail)
+def crossed_boundary(trail: tuple[Step, ...], counters: frozenset[Span]) -> bool:
+    """Whether a decision since the last step or update is at the boundary of an accumulation window: it looks like
+    one, or is the test of one of `counters`.
+    """
+    return any(BOUNDARY.search(step.text) or step.span in counters for step in trail)
 
 
 def worded(trail: tuple[Step, ...]) -> tuple[Label, ...]:
@@ -120,6 +122,7 @@ SEEN_FROM_CALLER = frozenset(
         "backward-in-autocast",
         "step-in-autocast",
         "unscale-twice",
+        "scaler-step-twice",
     }
 )
 """Kinds in which a helper that does it is not wrong by itself: its call is, in the function that made it wrong."""

@@ -87,6 +87,10 @@ HOOK_NAME = re.compile(
 """Methods of an unseen base class that may take part in the protocol."""
 
 READS_GRADIENTS = _words("norm abs mean max min sum std isnan isinf isfinite item histc numpy tolist pow square")
+SHOWS_VALUES = _words("print add_histogram Histogram")
+"""Callees that show a tensor's values to a person (torch.utils.tensorboard, wandb)."""
+SAME_VALUES = _words("data detach cpu cuda to float double half clone flatten view reshape squeeze contiguous")
+RANDOM_TENSOR = re.compile(r"^(?:randn?|normal)(?:_like)?$")
 OPTIMIZER_METHODS = _words(
     "state_dict load_state_dict add_param_group param_groups register_step_pre_hook register_step_post_hook train eval"
 )

@@ -524,3 +524,155 @@ program(
                 scaler.update()
 """,
 )
+program(
+    "a clip after gradients that were unscaled too early",
+    """
+    def train(model, opt, loader, loss_fn):
+        scaler = GradScaler()
+        for x in loader:
+            loss = loss_fn(model(x))
+            scaler.unscale_(opt)  # !unscale-in-accumulation
+            scaler.scale(loss).backward()
+            clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(opt)
+            scaler.update()
+            opt.zero_grad()
+""",
+)
+program(
+    "counters that are set back to zero at the boundary",
+    """
+    def unscales_always(model, opt, loader, loss_fn):
+        scaler = GradScaler()
+        n = 0
+        for x in loader:
+            scaler.scale(loss_fn(model(x)) / 4).backward()
+            scaler.unscale_(opt)  # !unscale-in-accumulation
+            clip_grad_norm_(model.parameters(), 1.0)
+            n += 1
+            if n == 4:
+                scaler.step(opt)
+                scaler.update()
+                opt.zero_grad()
+                n = 0
+
+    def updates_always(model, opt, loader, loss_fn, k):
+        scaler = GradScaler()
+        n = 0
+        for x in loader:
+            scaler.scale(loss_fn(model(x)) / k).backward()
+            n += 1
+            if n >= k:
+                scaler.step(opt)
+                opt.zero_grad()
+                n = 0
+            scaler.update()  # !update-in-accumulation
+
+    def counts_failures(model, opt, loader, loss_fn):
+        scaler = GradScaler()
+        bad = 0
+        for x in loader:
+            opt.zero_grad()
+            scaler.scale(loss_fn(model(x))).backward()
+            scaler.unscale_(opt)  # !update-skipped-on-path
+            norm = clip_grad_norm_(model.parameters(), 1.0)
+            if norm > 100:
+                bad += 1
+                if bad == 4:
+                    print(norm)
+                    bad = 0
+                continue
+            scaler.step(opt)
+            scaler.update()
+""",
+)
+program(
+    "gradients that are changed or shown before unscale_",
+    """
+    def changes(model, opt, loader, loss_fn, c, std):
+        scaler = GradScaler()
+        for x in loader:
+            opt.zero_grad()
+            scaler.scale(loss_fn(model(x))).backward()
+            for p in model.parameters():
+                p.grad.add_(torch.randn_like(p.grad), alpha=0.01)  # !grad-read-before-unscale
+                p.grad += 0.01  # !grad-read-before-unscale
+                p.grad = p.grad + std * torch.randn_like(p.grad)  # !grad-read-before-unscale
+            scaler.step(opt)
+            scaler.update()
+
+    def logs(model, opt, loader, loss_fn, writer):
+        scaler = GradScaler()
+        for i, x in enumerate(loader):
+            opt.zero_grad()
+            scaler.scale(loss_fn(model(x))).backward()
+            for n, p in model.named_parameters():
+                writer.add_histogram(n, p.grad, i)  # !grad-read-before-unscale
+                print(p.grad)  # !grad-read-before-unscale
+                wandb.log({n: p.grad})  # !grad-read-before-unscale
+                wandb.log({n: wandb.Histogram(p.grad.cpu())})  # !grad-read-before-unscale
+            scaler.step(opt)
+            scaler.update()
+
+    def ok(model, opt, loader, loss_fn, writer, world_size, saved):
+        scaler = GradScaler()
+        for i, x in enumerate(loader):
+            opt.zero_grad()
+            scaler.scale(loss_fn(model(x))).backward()
+            for n, p in model.named_parameters():
+                if p.grad is None:
+                    print(n)
+                    continue
+                torch.distributed.all_reduce(p.grad)
+                p.grad.div_(world_size)
+                p.grad.mul_(0.5)
+                p.grad /= 2
+                p.grad += saved[n]
+                p.grad.add_(saved[n].grad)
+                writer.add_histogram(n, p.grad / scaler.get_scale(), i)
+                print(n, p.grad is None, p.grad.shape, p.grad.dtype)
+                wandb.log({n: p.grad / scaler.get_scale()})
+                p.grad.add_(0.1 * scaler.get_scale())
+                p.grad.add_(torch.randn_like(p.grad) * scaler.get_scale())
+            scaler.step(opt)
+            scaler.update()
+
+    def after(model, opt, loader, loss_fn, writer):
+        scaler = GradScaler()
+        for i, x in enumerate(loader):
+            opt.zero_grad()
+            scaler.scale(loss_fn(model(x))).backward()
+            scaler.unscale_(opt)
+            for n, p in model.named_parameters():
+                writer.add_histogram(n, p.grad, i)
+                p.grad.add_(torch.randn_like(p.grad))
+            scaler.step(opt)
+            scaler.update()
+""",
+)
+program(
+    "a helper that steps is called twice",
+    """
+    class Trainer:
+        def __init__(self, model, opt):
+            self.model, self.opt = model, opt
+            self.gs = GradScaler()
+
+        def _step(self):
+            self.gs.step(self.opt)
+
+        def train(self, x):
+            self.opt.zero_grad()
+            self.gs.scale(self.model(x).sum()).backward()
+            self._step()
+            if x.sum() > 0:
+                self._step()  # !scaler-step-twice
+            self.gs.update()
+
+        def train_once(self, x):
+            self.opt.zero_grad()
+            self.gs.scale(self.model(x).sum()).backward()
+            self._step()
+            self.gs.update()
+""",
+)
