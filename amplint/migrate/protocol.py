@@ -15,10 +15,13 @@ from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import (
     FUNCTIONS,
     LOOPS,
+    base_path,
     blocks,
     chain,
+    common_block,
     lift,
     loop_of,
+    overlaps,
     owner_of,
     statements_in,
     walk,
@@ -64,6 +67,7 @@ class Protocol:
     def _steps(self, owner: Function | ast.Module, steps: list[ast.Call]) -> None:
         for step in steps:
             self._check_step(owner, step)
+        self._check_shared(steps)
         groups: dict[ast.stmt | None, list[ast.Call]] = {}
         for step in steps:
             groups.setdefault(self._loop_of_iteration(step), []).append(step)
@@ -81,6 +85,44 @@ class Protocol:
             for step in group:
                 receiver = step.func.value  # type: ignore[attr-defined]
                 self.editor.replace(step, f"{scaler}.step({self.file.segment(receiver)})")
+
+    def _check_shared(self, steps: list[ast.Call]) -> None:
+        """Two optimizers that share parameters would unscale the same gradients twice, unless a backward after a reset
+        comes between their steps."""
+        for first, second in pairwise(steps):
+            if self._identity(first) == self._identity(second):
+                continue
+            mine, others = self._roots_of(first), self._roots_of(second)
+            if not any(overlaps(one, other) for one in mine for other in others):
+                continue
+            block = common_block(self.file, [self.file.statement(first), self.file.statement(second)])
+            members = [lift(self.file, self.file.statement(step), block) for step in (first, second)]
+            if members[0] is None or members[1] is None or members[0] is members[1]:
+                continue
+            between = block[block.index(members[0]) + 1 : block.index(members[1])]
+            fresh = any(self._surely_backward(s) for s in between) and any(
+                self.facts.resets(node) for s in between for node in walk(s)
+            )
+            if not fresh and not self._own(members[1]):
+                raise RefusalError(second, "two optimizers share parameters, whose gradients would be unscaled twice")
+
+    def _roots_of(self, step: ast.Call) -> set[str]:
+        """The paths of the modules whose parameters an optimizer got, also by way of a name."""
+        found: set[str] = set()
+        pending: list[tuple[ast.AST, int]] = [
+            (value, 0)
+            for value in self.file.values.of(step.func.value)  # type: ignore[attr-defined]
+            if isinstance(value, ast.Call)
+        ]
+        while pending:
+            root, depth = pending.pop()
+            for node in ast.walk(root):
+                if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters"):
+                    found.add(base_path(node.value))
+                elif isinstance(node, ast.Name) and depth < 2:
+                    values = self.file.values.of(node)
+                    pending += [(v, depth + 1) for v in values if isinstance(v, (ast.Call, ast.BinOp, ast.List))]
+        return found - {""}
 
     def _check_step(self, owner: Function | ast.Module, step: ast.Call) -> None:
         statement = self.file.statement(step)

@@ -200,3 +200,33 @@ def test_masks_beyond_float16_are_known_by_value() -> None:
 def test_is_refused(statement: str, reason: str) -> None:
     body = TRAIN.replace("    loss = ", f"    {statement}\n    loss = ")
     assert refusal(body).startswith(reason)
+
+
+SHARED = """
+head = torch.optim.SGD(model{part}.parameters(), lr=0.1)
+for x, y in batches:
+    loss = F.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+{between}    head.step()
+"""
+
+
+@pytest.mark.parametrize("part", ["", "[0]", ".head"])
+def test_optimizers_that_share_parameters_are_refused(part: str) -> None:
+    assert refusal(SHARED.format(part=part, between="")) == (
+        "line 15: two optimizers share parameters, whose gradients would be unscaled twice"
+    )
+
+
+def test_optimizers_with_a_backward_each_may_share_parameters() -> None:
+    between = "    second = F.l1_loss(model(x), y)\n    head.zero_grad()\n    second.backward()\n"
+    text = migrated(SHARED.format(part="", between=between))
+    assert [line.strip() for line in text.splitlines() if "scaler." in line and "with" not in line] == [
+        "scaler.scale(loss).backward()",
+        "scaler.step(optimizer)",
+        "scaler.scale(second).backward()",
+        "scaler.step(head)",
+        "scaler.update()",
+    ]

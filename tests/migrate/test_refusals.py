@@ -257,7 +257,7 @@ CASES = {
     ),
     "leaves between steps": (
         """
-        other = torch.optim.SGD(model.parameters(), lr=0.2)
+        other = torch.optim.SGD(nn.Linear(4, 2).parameters(), lr=0.2)
         for x, y in batches:
             loss = F.mse_loss(model(x), y)
             loss.backward()
