@@ -1,9 +1,10 @@
-"""What mixed precision gains on a CUDA device: time and peak memory of the classic tutorial's training, four ways.
+"""What mixed precision gains on a CUDA device: time and peak memory of the classic tutorial's training, five ways.
 
     python benchmarks/gpu_smoke.py --output benchmarks/gpu.md
 
 ResNeXt-50 of torchvision (a ResNet of our own where torchvision is missing) is trained on synthetic images in float32,
-with and without TF32, and by hand with autocast and a scaler in float16, and with autocast in bfloat16. Afterwards each
+with and without TF32, and by hand with autocast and a scaler in float16, and with autocast in bfloat16, and as
+`amplint migrate` writes the float32 training. Afterwards each
 way runs a few steps under the monitor, which tells whether the protocol was kept and AMP took effect. It takes a few
 minutes on one device; without one it says so and exits with 0. The page is Markdown, progress goes to standard error.
 """
@@ -15,11 +16,12 @@ import gc
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from amplint.migrate import migrate_source
 from amplint.runtime import Monitor
 
 WATCHED_STEPS = 3
@@ -27,11 +29,13 @@ CLASSES = 1000
 
 
 class Way(NamedTuple):
-    """A way to train: its name, the precision of autocast (None: none), whether float32 products may use TF32."""
+    """A way to train: its name, the precision of autocast (None: none), whether float32 products may use TF32, and
+    whether the migrated text is run in place of the one written by hand."""
 
     name: str
     autocast: torch.dtype | None
     tf32: bool
+    is_migrated: bool = False
 
 
 class Figures(NamedTuple):
@@ -49,7 +53,28 @@ WAYS = (
     Way("float32, TF32", None, True),
     Way("float16 autocast, GradScaler", torch.float16, True),
     Way("bfloat16 autocast", torch.bfloat16, True),
+    Way("float16, as migrated", torch.float16, True, is_migrated=True),
 )
+
+FLOAT32_TRAINING = """
+import torch
+from torch import nn
+
+
+def training(make, inputs, targets, device):
+    model = make().to(device).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    def step():
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs.to(device)), targets.to(device))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+"""
+"""What is migrated, in the words of a script."""
 
 
 class Residual(nn.Module):
@@ -88,13 +113,28 @@ def network() -> tuple[str, Callable[[], nn.Module]]:
     return "torchvision's ResNeXt-50 (32x4d)", resnext50_32x4d
 
 
+def migrated(
+    make: Callable[[], nn.Module], inputs: torch.Tensor, targets: torch.Tensor, device: str
+) -> Callable[[], torch.Tensor]:
+    """The step of the migrated text; raises `RuntimeError` where the migration is refused."""
+    result = migrate_source(FLOAT32_TRAINING, "training.py")
+    if any(loop.status != "migrated" for loop in result.loops) or not result.loops:
+        raise RuntimeError(f"the training was not migrated: {result.loops}")
+    names: dict[str, Any] = {}
+    exec(compile(result.text, "training.py", "exec"), names)
+    step: Callable[[], torch.Tensor] = names["training"](make, inputs, targets, device)
+    return step
+
+
 def training(way: Way, make: Callable[[], nn.Module], options: argparse.Namespace) -> Callable[[], torch.Tensor]:
     """A function that does one step of training and returns the loss."""
     device = options.device
     torch.manual_seed(0)
-    model = make().to(device).train()
     inputs = torch.randn(options.batch, 3, options.size, options.size, device=device)
     targets = torch.randint(0, CLASSES, (options.batch,), device=device)
+    if way.is_migrated:
+        return migrated(make, inputs, targets, device)
+    model = make().to(device).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     scaler = torch.amp.GradScaler(device, enabled=way.autocast is torch.float16)
 
@@ -189,7 +229,9 @@ def main() -> int:
     if options.output is not None:
         with open(options.output, "w", encoding="utf-8") as file:
             file.write(text)
-    expected = {way.name: "yes" if way.autocast else "no" for way in WAYS}
+    # Migrated code enables autocast on CUDA only.
+    on = {way.name: way.autocast and (options.device == "cuda" or not way.is_migrated) for way in WAYS}
+    expected = {name: "yes" if is_on else "no" for name, is_on in on.items()}
     right = all(each.protocol.startswith("kept") and each.effective == expected[way] for way, each in figures.items())
     return 0 if right else 1
 

@@ -2,7 +2,8 @@
 
 The ways. `exact`: autocast is entered and switched off, the GradScaler is live; a power-of-two scale is exact in
 float32, so all that the script prints and all final parameters must be those of the original. `amp`: autocast is live
-on the CPU. `plain`: nothing stands in, as on a machine without a GPU. In all of them the calls of the scaler's
+on the CPU. `plain`: nothing stands in, as on a machine without a GPU. `gpu exact` and `gpu amp` are the first two on
+CUDA itself. In all of them the calls of the scaler's
 protocol, and the dtypes of products with gradients, are recorded.
 
 Scripts run in a process of their own, since they change global state.
@@ -44,8 +45,9 @@ class Outcome(NamedTuple):
 def run_script(
     path: Path, way: str, arguments: tuple[str, ...] = (), dtype: str = "float16", work: str = ""
 ) -> Outcome:
-    """Run a script in one of the ways `plain`, `exact` and `amp`; `dtype` replaces the one it asks for.
+    """Run a script in one of the ways `plain`, `exact`, `amp`, `gpu exact` and `gpu amp`.
 
+    `dtype` replaces the one that the script asks for.
     The process is forked, so that torch is imported once; `work` is its directory, a new one by default.
     """
     import torch

@@ -69,7 +69,7 @@ class Recorder:
     def __init__(self, way: str, dtype: str) -> None:
         self.way = way
         self.dtype = getattr(torch, dtype)
-        self.stands_in = way != "plain"
+        self.stands_in = way in ("exact", "amp")
         self.losses: list[float] = []
         self.steps: list[float] = []
         self.low = 0
@@ -142,8 +142,8 @@ class Recorder:
                     recorder.faults.append(f"enabled={enabled!r} is no bool")
                 if recorder.stands_in and device_type == "cuda":
                     device_type = "cpu"
-                live = bool(enabled) and recorder.way != "exact"
-                if recorder.stands_in and dtype is not None:
+                live = bool(enabled) and not recorder.way.endswith("exact")
+                if recorder.way != "plain" and dtype is not None:
                     dtype = recorder.dtype
                 self._asked = bool(enabled)
                 super().__init__(device_type, dtype=dtype, enabled=live, **kwargs)
@@ -241,7 +241,7 @@ class Recorder:
         """What was recorded, as plain values."""
         digest = hashlib.sha256()
         for parameter in self.parameters.values():
-            digest.update(parameter.detach().float().numpy().tobytes())
+            digest.update(parameter.detach().float().cpu().numpy().tobytes())
         scaled = [event for event in self.protocol if event == "scale"]
         if scaled and "plain step" in self.protocol:
             self.faults.append("an optimizer steps past the scaler")
