@@ -108,11 +108,14 @@ def main() -> None:
         f"fail for reasons of their own); {counts['broken']} break the protocol, {counts['found']} have findings"
     )
     print(f"disagreement: {counts['disagree']} of {counts['judged']}, {counts['disagree'] / counts['judged']:.4%}")
-    for way, seeds in sorted(disagreeing.items(), key=lambda item: -len(item[1])):
-        print(f"\n{len(seeds)} x {way}\n  seeds {' '.join(map(str, seeds[:20]))}")
+    by_number = sorted(disagreeing.items(), key=lambda item: -len(item[1]))
+    for way, seeds in by_number:
+        print(f"{len(seeds)} x {way}\n  seeds {' '.join(map(str, seeds[:20]))}", flush=True)
+    for way, seeds in by_number if options.show else ():
+        print(f"\n{way}")
         for seed in seeds[: options.show]:
             print(f"  -- {seed}")
-            print("\n".join(f"    {line}" for line in shortened(program_of(seed)).splitlines()))
+            print("\n".join(f"    {line}" for line in shortened(program_of(seed)).splitlines()), flush=True)
 
 
 if __name__ == "__main__":

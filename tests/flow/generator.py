@@ -19,6 +19,7 @@ import torch
 from torch.amp import GradScaler, autocast
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 """
+_CLAMP = "p.grad is None or p.grad.clamp_(-1, 1)"
 
 
 class Program(NamedTuple):
@@ -147,7 +148,7 @@ class Writer(Changer):
             call = self.one_of("clip_grad_norm_({}.parameters(), 1.0)", "clip_grad_value_({}.parameters(), 0.5)")
             clips.append(call.format(model))
         if self.sometimes(0.1):
-            return [Block(Arm(f"for p in {model}.parameters():", ["p.grad.clamp_(-1, 1)"])) for model in models]
+            return [Block(Arm(f"for p in {model}.parameters():", [_CLAMP])) for model in models]
         if self.sometimes(0.2) and len(clips) == 1:
             clips = ["norm = clip_grad_norm_(model.parameters(), 1.0)"] if models == ["model"] else clips
         return clips

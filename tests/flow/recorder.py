@@ -88,6 +88,7 @@ class Recorder:
         self.apart = apart
         self.breaches: list[Breach] = []
         self.visited: set[int] = set()  # the rows of all events
+        self.scales = False  # a scaler that is not switched off was used
         self.raised = ""  # why the run ended, "" if it did not fail
         self.alien = False  # it failed for a reason that has nothing to do with the protocol
         self._made: dict[int, list[Contribution]] = {}
@@ -240,6 +241,7 @@ class Recorder:
     def scale(self, original: Callable[..., Any], scaler: Any, outputs: Any) -> Any:
         """Remember who scales."""
         self._scaling = scaler
+        self.scales |= scaler.is_enabled()
         self.here()
         return original(scaler, outputs)
 
@@ -292,6 +294,7 @@ class Recorder:
 
     def _guarded(self, scaler: Any, optimizer: Any, call: Callable[[], Any]) -> Any:
         """Call torch; note what it raises together with the earlier call that is to blame."""
+        self.scales = True
         try:
             return call()
         except (RuntimeError, AssertionError) as error:

@@ -81,7 +81,7 @@ def compare(program: Program) -> Verdict:
             continue
         rows = _places(file, violation)
         # Where all that come to the place fail there or later, nobody sees what would have come of it.
-        seen_through = any(rows & each.visited and not each.raised for each in seen)
+        seen_through = any(rows & each.visited and each.scales and not each.raised for each in seen)
         if seen_through and not any(_fits(file, violation, breach) for breach in breaches):
             false.append(f"{violation.kind} in row {file.row(violation.span.start)}")
     tested = _tested_rows(file)

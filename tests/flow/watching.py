@@ -61,6 +61,8 @@ def _clip(original: Callable[..., Any]) -> Callable[..., Any]:
     def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         weights = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         _current().clipped(weights)
+        if all(weight.grad is None for weight in weights):
+            return torch.zeros(())  # torch raises here for values, which is not what this is about
         return original(weights, *args, **kwargs)
 
     return clip
