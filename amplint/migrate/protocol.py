@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.migrate.optimizers import OptimizersInView
+from amplint.migrate.optimizers import OptimizersInView, is_made_here, modules_of, roots_of
 from amplint.migrate.scaler import Scalers
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import (
     FUNCTIONS,
     LOOPS,
-    base_path,
     blocks,
     chain,
     common_block,
+    inside_own_loop,
     lift,
     loop_of,
     overlaps,
@@ -92,7 +92,7 @@ class Protocol:
         for first, second in pairwise(steps):
             if self._identity(first) == self._identity(second):
                 continue
-            mine, others = self._roots_of(first), self._roots_of(second)
+            mine, others = roots_of(self.file, first), roots_of(self.file, second)
             if not any(overlaps(one, other) for one in mine for other in others):
                 continue
             block = common_block(self.file, [self.file.statement(first), self.file.statement(second)])
@@ -105,24 +105,6 @@ class Protocol:
             )
             if not fresh and not self._own(members[1]):
                 raise RefusalError(second, "two optimizers share parameters, whose gradients would be unscaled twice")
-
-    def _roots_of(self, step: ast.Call) -> set[str]:
-        """The paths of the modules whose parameters an optimizer got, also by way of a name."""
-        found: set[str] = set()
-        pending: list[tuple[ast.AST, int]] = [
-            (value, 0)
-            for value in self.file.values.of(step.func.value)  # type: ignore[attr-defined]
-            if isinstance(value, ast.Call)
-        ]
-        while pending:
-            root, depth = pending.pop()
-            for node in ast.walk(root):
-                if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters"):
-                    found.add(base_path(node.value))
-                elif isinstance(node, ast.Name) and depth < 2:
-                    values = self.file.values.of(node)
-                    pending += [(v, depth + 1) for v in values if isinstance(v, (ast.Call, ast.BinOp, ast.List))]
-        return found - {""}
 
     def _check_step(self, owner: Function | ast.Module, step: ast.Call) -> None:
         statement = self.file.statement(step)
@@ -317,7 +299,7 @@ class Protocol:
         """Between the first step and the update nothing may leave the iteration."""
         for statement in block[first : last + 1]:
             for node in walk(statement):
-                if isinstance(node, (ast.Continue, ast.Break, ast.Return)) and not _inside_own_loop(statement, node):
+                if isinstance(node, (ast.Continue, ast.Break, ast.Return)) and not inside_own_loop(statement, node):
                     raise RefusalError(
                         node, "the iteration can end here between two steps, before the scaler is updated"
                     )
@@ -338,7 +320,7 @@ class Protocol:
             )
         for member in members:
             for node in walk(member):
-                if isinstance(node, (ast.Continue, ast.Break, ast.Return, ast.Raise)) and not _inside_own_loop(
+                if isinstance(node, (ast.Continue, ast.Break, ast.Return, ast.Raise)) and not inside_own_loop(
                     member, node
                 ):
                     raise RefusalError(node, "the iteration can end here between unscaling and the step")
@@ -381,7 +363,7 @@ class Protocol:
         """Whether gradients that are used belong to the step's optimizer: all do where there is one."""
         owner = owner_of(self.file, step)
         others = {self._identity(other) for other in self.steps_of[owner]}
-        mine = self._modules_of(step)
+        mine = modules_of(self.file, step)
         used = {
             path_of(node.value)
             for member in members
@@ -391,30 +373,13 @@ class Protocol:
             and path_of(node.value)
         }
         if len(others) == 1:
-            if mine and used and self._is_made_here(step) and not used & mine:
+            if mine and used and is_made_here(self.file, step) and not used & mine:
                 raise RefusalError(step, "the gradients that are used are not those of the optimizer's own parameters")
             return True
-        known = set().union(*(self._modules_of(other) for other in self.steps_of[owner]))
+        known = set().union(*(modules_of(self.file, other) for other in self.steps_of[owner]))
         if not mine or not used or not used <= known:
             raise RefusalError(step, "which optimizer the clipped gradients belong to can't be told")
         return bool(used & mine)
-
-    def _is_made_here(self, step: ast.Call) -> bool:
-        """Whether an optimizer is made in the function that steps it, so that both name its model alike."""
-        owner = owner_of(self.file, step)
-        made = [value for value in self.file.values.of(step.func.value) if isinstance(value, ast.Call)]  # type: ignore[attr-defined]
-        return bool(made) and all(owner_of(self.file, value) is owner for value in made)
-
-    def _modules_of(self, step: ast.Call) -> set[str]:
-        found: set[str] = set()
-        for value in self.file.values.of(step.func.value):  # type: ignore[attr-defined]
-            if isinstance(value, ast.Call):
-                found |= {
-                    path_of(node.value)
-                    for node in ast.walk(value)
-                    if isinstance(node, ast.Attribute) and node.attr == "parameters" and path_of(node.value)
-                }
-        return found
 
     def _check_gradient_uses(self) -> None:
         """Every use of gradients must be of unscaled ones: behind the backward, in a block that leads to a step."""
@@ -475,12 +440,5 @@ class Protocol:
     bound: dict[ast.Call, str]
 
 
-def _inside_own_loop(statement: ast.stmt, node: ast.AST) -> bool:
-    """Whether a `break` or `continue` belongs to a loop inside the statement."""
-    if isinstance(node, (ast.Return, ast.Raise)):
-        return False
-    return any(isinstance(s, LOOPS) and any(n is node for n in walk(s)) for s in [statement, *statements_in(statement)])
-
-
 def _raises_on_overflow(call: ast.Call) -> bool:
-    return bool(any(keyword.arg == "error_if_nonfinite" for keyword in call.keywords))
+    return any(keyword.arg == "error_if_nonfinite" for keyword in call.keywords)

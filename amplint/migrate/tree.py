@@ -180,3 +180,10 @@ def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr, bool]
 def overlaps(one: str, other: str) -> bool:
     """Whether two paths are the same object or one is a part of the other (`x` and `x.y`)."""
     return one == other or one.startswith(other + ".") or other.startswith(one + ".")
+
+
+def inside_own_loop(statement: ast.stmt, node: ast.AST) -> bool:
+    """Whether a `break` or `continue` belongs to a loop inside the statement."""
+    if isinstance(node, (ast.Return, ast.Raise)):
+        return False
+    return any(isinstance(s, LOOPS) and any(n is node for n in walk(s)) for s in [statement, *statements_in(statement)])
