@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplint.facts.values import inside, path_of
 from amplint.model import Applicability, Edit, Fix, Span
-from amplint.statements import (
+from amplint.rewrite.statements import (
     delete_statement,
     insert_after,
     insert_before,
@@ -19,7 +20,6 @@ from amplint.statements import (
     siblings,
 )
 from amplint.torch_api import APIS, CURRENT
-from amplint.values import inside, path_of
 
 if TYPE_CHECKING:
     from amplint.source import Ref, SourceFile

@@ -12,11 +12,11 @@ from amplint.model import Location, Span
 from amplint.names import STAR_EXPORTS, UNKNOWN, Binding, Names, Scope, getattr_constant
 
 if TYPE_CHECKING:
+    from amplint.facts.regions import Regions
+    from amplint.facts.values import Values
     from amplint.flow.violations import Violation
     from amplint.modules import Project
-    from amplint.regions import Regions
     from amplint.settings import Settings
-    from amplint.values import Values
     from amplint.versions.guards import Guards
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -252,14 +252,14 @@ class SourceFile:
     @cached_property
     def values(self) -> Values:
         """What expressions stand for inside this file."""
-        from amplint.values import Values
+        from amplint.facts.values import Values
 
         return Values(self)
 
     @cached_property
     def regions(self) -> Regions:
         """The autocast regions of this file."""
-        from amplint.regions import Regions
+        from amplint.facts.regions import Regions
 
         return Regions(self)
 

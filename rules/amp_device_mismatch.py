@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from amplint.calls.call_edits import Arguments
 from amplint.calls.signatures import apis, bind
-from amplint.contexts import OFF
+from amplint.facts.contexts import OFF
+from amplint.facts.regions import Region
+from amplint.facts.training import roots, scale_calls, scaler_constructors, scaler_origins
+from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
-from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
 from amplint.torch_api import CURRENT
-from amplint.training import roots, scale_calls, scaler_constructors, scaler_origins
-from amplint.values import path_of
 
 _MOVES = ("to", "cuda", "cpu", "xpu")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.contexts import ON, is_context_manager
+from amplint.facts.contexts import ON, is_context_manager
+from amplint.facts.regions import Region
+from amplint.facts.values import Function, inside
 from amplint.model import Finding, Label, Level
-from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.values import Function, inside
 
 
 @rule("AMP109", "autocast-around-yield", level=Level.WARNING, triggers=("autocast",))

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from amplint.calls.device_hint import device_hint
 from amplint.calls.signatures import NO_CONTEXT_EITHER, apis, is_unentered_autocast
+from amplint.facts.values import is_self
 from amplint.model import Applicability, Edit, Finding, Fix, Level, Span
 from amplint.rule import rule
 from amplint.source import Ref, SourceFile
 from amplint.torch_api import Api
-from amplint.values import is_self
 
 _PROBES = re.compile(r"raises|warns|assert", re.IGNORECASE)
 

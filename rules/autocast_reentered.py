@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.contexts import OFF
+from amplint.facts.contexts import OFF
+from amplint.facts.regions import Region
+from amplint.facts.values import is_self
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
-from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.values import is_self
 
 
 @rule("AMP107", "autocast-reentered", level=Level.WARNING, fix=Applicability.SAFE, triggers=("autocast",))

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from amplint.calls.call_edits import Arguments
-from amplint.contexts import OFF
+from amplint.facts.contexts import OFF
+from amplint.facts.regions import Region
+from amplint.facts.training import losses
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
-from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import losses
 
 _BANNED = frozenset(("cuda", "xpu"))
 _SIGMOIDS = frozenset(("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amplint import statements
 from amplint.flow.violations import Violation
 from amplint.model import Applicability, Finding, Fix, Level
-from amplint.protocol_fixes import bare_call, call_at, delete, finding, same_block
+from amplint.rewrite import statements
+from amplint.rewrite.protocol_fixes import bare_call, call_at, delete, finding, same_block
 from amplint.rule import rule
 from amplint.source import SourceFile
 

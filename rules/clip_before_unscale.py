@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from amplint.flow.violations import Violation
 from amplint.model import Applicability, Finding, Fix, Level
-from amplint.protocol_fixes import finding, statement_at, unscale_first
+from amplint.rewrite.protocol_fixes import finding, statement_at, unscale_first
 from amplint.rule import rule
 from amplint.source import SourceFile
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import frameworks
+from amplint.facts import frameworks
+from amplint.facts.training import is_scaler, scaler_constructors
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import is_scaler, scaler_constructors
 
 _CLIPS = (
     "torch.nn.utils.clip_grad_norm_",

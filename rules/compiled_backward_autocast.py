@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.contexts import OFF
+from amplint.facts.contexts import OFF
+from amplint.facts.regions import Region
+from amplint.facts.values import Function
 from amplint.model import Finding, Label, Level
-from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.values import Function
 
 _COMPILE = "torch.compile"
 

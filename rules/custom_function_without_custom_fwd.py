@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import statements
 from amplint.calls.signatures import apis
-from amplint.contexts import OFF
+from amplint.facts.contexts import OFF
+from amplint.facts.values import Function, path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
+from amplint.rewrite import statements
 from amplint.rule import rule
 from amplint.source import SourceFile
 from amplint.torch_api import APIS, CURRENT
-from amplint.values import Function, path_of
 
 _BASES = frozenset(("torch.autograd.Function", "torch.autograd.function.Function"))
 _MATMULS = frozenset(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from amplint.contexts import OFF
+from amplint.facts.contexts import OFF
+from amplint.facts.regions import Region
 from amplint.model import Finding, Label, Level
-from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
 

@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amplint.contexts import OFF, Autocast
+from amplint.facts.contexts import OFF, Autocast
+from amplint.facts.values import default_of, path_of
 from amplint.model import Finding, Label, Level
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.values import default_of, path_of
 
 _OPTION = re.compile(r"^(?:(?:amp_|autocast_|mixed_precision_|torch_|train_)?dtype|(?:amp_|mixed_)?precision)$")
 _BFLOAT16 = re.compile(r"bfloat16|bf16")

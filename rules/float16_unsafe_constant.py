@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.contexts import OFF
+from amplint.facts.contexts import OFF
+from amplint.facts.regions import Region
+from amplint.facts.training import is_float_cast, is_model_call, targets_of
+from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
-from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import is_float_cast, is_model_call, targets_of
-from amplint.values import path_of
 
 _LARGEST = 65504.0
 _SMALLEST = 6e-8

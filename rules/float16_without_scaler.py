@@ -5,13 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.contexts import OFF
-from amplint.model import Applicability, Finding, Fix, Label, Level
-from amplint.regions import Region
-from amplint.rule import rule
-from amplint.scaler_insertion import insert_scaler
-from amplint.source import SourceFile
-from amplint.training import (
+from amplint.facts.contexts import OFF
+from amplint.facts.regions import Region
+from amplint.facts.training import (
     backward_calls,
     is_optimizer_name,
     mentions_scaler,
@@ -21,7 +17,11 @@ from amplint.training import (
     scaler_origins,
     targets_of,
 )
-from amplint.values import Function, inside, path_of, returns
+from amplint.facts.values import Function, inside, path_of, returns
+from amplint.model import Applicability, Finding, Fix, Label, Level
+from amplint.rewrite.scaler_insertion import insert_scaler
+from amplint.rule import rule
+from amplint.source import SourceFile
 
 
 @rule("AMP403", "float16-without-scaler", level=Level.WARNING, fix=Applicability.UNSAFE, triggers=("autocast",))

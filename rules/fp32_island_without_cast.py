@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.contexts import OFF
+from amplint.facts.contexts import OFF
+from amplint.facts.precision import Lowered, LoweredByFunction
+from amplint.facts.regions import Region
+from amplint.facts.training import is_model_call, is_unknown_loss, losses
+from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
-from amplint.precision import Lowered, LoweredByFunction
-from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import is_model_call, is_unknown_loss, losses
-from amplint.values import path_of
 
 _MATHS = frozenset(
     (

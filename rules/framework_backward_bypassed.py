@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import frameworks
-from amplint.frameworks import Holder
+from amplint.facts import frameworks
+from amplint.facts.frameworks import Holder
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
 from amplint.rule import rule
 from amplint.source import SourceFile

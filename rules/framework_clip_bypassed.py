@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import frameworks
+from amplint.facts import frameworks
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
 from amplint.rule import rule
 from amplint.source import SourceFile

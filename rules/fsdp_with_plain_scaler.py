@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import frameworks, statements
+from amplint.facts import frameworks
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
+from amplint.rewrite import statements
 from amplint.rule import rule
 from amplint.source import Ref, SourceFile
 from amplint.torch_api import APIS

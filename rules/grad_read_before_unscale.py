@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import statements
 from amplint.flow.violations import Violation
 from amplint.model import Applicability, Finding, Fix, Level
-from amplint.protocol_fixes import finding
+from amplint.rewrite import statements
+from amplint.rewrite.protocol_fixes import finding
+from amplint.rewrite.statements import siblings
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.statements import siblings
 
 
 @rule(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import statements
+from amplint.facts.training import roots, scaler_origins
+from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
+from amplint.rewrite import statements
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import roots, scaler_origins
-from amplint.values import path_of
 
 _HALF = frozenset(("torch.float16", "torch.half"))
 

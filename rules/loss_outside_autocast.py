@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.facts.precision import Lowered, LoweredByFunction, LoweredValues
+from amplint.facts.training import FLOAT32_LOSSES, is_unknown_loss, losses
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
-from amplint.precision import Lowered, LoweredByFunction, LoweredValues
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import FLOAT32_LOSSES, is_unknown_loss, losses
 
 
 @rule("AMP103", "loss-outside-autocast", level=Level.WARNING, fix=Applicability.UNSAFE, triggers=("autocast",))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.facts.precision import Lowered, LoweredByFunction
+from amplint.facts.training import source_of
+from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
-from amplint.precision import Lowered, LoweredByFunction
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import source_of
-from amplint.values import path_of
 
 _ACCUMULATE = {"index_add_": 2, "scatter_add_": 2, "index_copy_": 2, "scatter_": 2}
 _WEIGHTED = frozenset(

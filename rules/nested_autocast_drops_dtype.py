@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from amplint.calls.call_edits import Arguments
-from amplint.contexts import OFF, Autocast
+from amplint.facts.contexts import OFF, Autocast
+from amplint.facts.regions import Region
 from amplint.model import Applicability, Finding, Fix, Label, Level
-from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
 

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from amplint.calls.call_edits import Arguments
-from amplint.contexts import OFF
+from amplint.facts.contexts import OFF
+from amplint.facts.regions import Region
+from amplint.facts.training import in_other_arm, is_model_call
+from amplint.facts.values import path_of
 from amplint.model import Applicability, Finding, Fix, Label, Level
-from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import in_other_arm, is_model_call
-from amplint.values import path_of
 
 _FIXED_IN = (2, 11)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.facts.scalers import Scalers
 from amplint.model import Finding, Level
 from amplint.private_api import SCALER_MEMBERS, TELLTALE, what_became
 from amplint.rule import AMP_TRIGGERS, rule
-from amplint.scalers import Scalers
 from amplint.source import Ref, SourceFile
 from amplint.versions.guard_steps import Attempt
 

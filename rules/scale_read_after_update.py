@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import frameworks, statements
+from amplint.facts import frameworks
+from amplint.facts.training import targets_of
+from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
+from amplint.rewrite import statements
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import targets_of
-from amplint.values import path_of
 
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 

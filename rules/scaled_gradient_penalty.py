@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import frameworks, statements
+from amplint.facts import frameworks
+from amplint.facts.precision import LoweredValues
+from amplint.facts.training import is_scaler, scale_calls, targets_of
+from amplint.facts.values import path_of
 from amplint.model import Applicability, Finding, Fix, Label, Level
-from amplint.precision import LoweredValues
+from amplint.rewrite import statements
 from amplint.rule import rule
 from amplint.source import Ref, SourceFile
-from amplint.training import is_scaler, scale_calls, targets_of
-from amplint.values import path_of
 
 Functions = (ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import frameworks, statements
+from amplint.facts import frameworks
+from amplint.facts.training import scale_calls, targets_of
+from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
+from amplint.rewrite import statements
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import scale_calls, targets_of
-from amplint.values import path_of
 
 _READS = ("item", "tolist", "cpu", "numpy", "detach")
 _TAKES_THE_NUMBER = frozenset(("item", "tolist", "numpy"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.facts.training import scale_calls
 from amplint.model import Applicability, Edit, Finding, Fix, Level, Span
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import scale_calls
 
 _REDUCTIONS = ("mean", "sum")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import frameworks
+from amplint.facts import frameworks
+from amplint.facts.training import scaler_constructors, targets_of
+from amplint.facts.values import path_of
 from amplint.model import Finding, Label, Level
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import scaler_constructors, targets_of
-from amplint.values import path_of
 
 _BEFORE_ALL = ("__init__", "__post_init__", "setup", "build", "init", "reset")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.model import Finding, Level
-from amplint.protocol_fixes import finding, named
+from amplint.rewrite.protocol_fixes import finding, named
 from amplint.rule import rule
 from amplint.source import SourceFile
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import checkpoints, statements
-from amplint.checkpoints import Saved
-from amplint.frameworks import enclosing_function
+from amplint.facts import checkpoints
+from amplint.facts.checkpoints import Saved
+from amplint.facts.frameworks import enclosing_function
+from amplint.facts.training import scale_calls
+from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
+from amplint.rewrite import statements
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import scale_calls
-from amplint.values import path_of
 
 _HELP = "save `scaler.state_dict()` beside the optimizer's state and load it where the optimizer is loaded"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.facts.training import mentions_scaler
+from amplint.facts.values import is_self
 from amplint.model import Finding, Level
 from amplint.rule import rule
 from amplint.source import SourceFile
 from amplint.torch_api import APIS
-from amplint.training import mentions_scaler
-from amplint.values import is_self
 
 _EVALUATES_OFTEN = ("torch.optim.LBFGS", "torch.optim.lbfgs.LBFGS")
 

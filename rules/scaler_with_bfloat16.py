@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.contexts import OFF, ON, Autocast
+from amplint.facts.contexts import OFF, ON, Autocast
+from amplint.facts.regions import Region
+from amplint.facts.training import scale_calls, scaler_constructors, scaler_origins
 from amplint.model import Applicability, Finding, Fix, Label, Level
-from amplint.regions import Region
+from amplint.rewrite.scaler_removal import remove_scaler
 from amplint.rule import rule
-from amplint.scaler_removal import remove_scaler
 from amplint.source import SourceFile
-from amplint.training import scale_calls, scaler_constructors, scaler_origins
 
 
 @rule("AMP402", "scaler-with-bfloat16", level=Level.INFO, fix=Applicability.UNSAFE, triggers=("GradScaler",))

@@ -6,12 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amplint import frameworks
+from amplint.facts import frameworks
+from amplint.facts.training import is_scaler
+from amplint.facts.values import path_of
 from amplint.model import Finding, Label, Level
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.training import is_scaler
-from amplint.values import path_of
 
 _SCHEDULER = re.compile(r"sched|(?:^|[._])lr_?(?:$|s)|warmup", re.IGNORECASE)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from amplint.facts.regions import Region
+from amplint.facts.values import Function
 from amplint.model import Finding, Label, Level
-from amplint.regions import Region
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.values import Function
 
 _SCRIPT = ("torch.jit.script", "torch.jit.script_method")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.model import Applicability, Finding, Level
-from amplint.protocol_fixes import call_at, enter_in_loop, finding
+from amplint.rewrite.protocol_fixes import call_at, enter_in_loop, finding
 from amplint.rule import rule
 from amplint.source import SourceFile
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import statements
+from amplint.facts.values import path_of
 from amplint.flow.violations import Violation
 from amplint.model import Applicability, Finding, Fix, Level
-from amplint.protocol_fixes import bare_call, call_at, finding, move, named, same_block
+from amplint.rewrite import statements
+from amplint.rewrite.protocol_fixes import bare_call, call_at, finding, move, named, same_block
 from amplint.rule import rule
 from amplint.source import SourceFile
-from amplint.values import path_of
 
 _CLIP = "clip_grad"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from amplint.flow.violations import Violation
 from amplint.model import Applicability, Edit, Finding, Fix, Level
-from amplint.protocol_fixes import call_at, finding
+from amplint.rewrite.protocol_fixes import call_at, finding
 from amplint.rule import rule
 from amplint.source import SourceFile
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from amplint.flow.violations import Violation
 from amplint.model import Applicability, Finding, Fix, Level
-from amplint.protocol_fixes import bare_call, delete, finding, innermost_loop, method_calls
+from amplint.rewrite.protocol_fixes import bare_call, delete, finding, innermost_loop, method_calls
 from amplint.rule import rule
 from amplint.source import SourceFile
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint import statements
 from amplint.flow.violations import Violation
 from amplint.model import Applicability, Finding, Fix, Level
-from amplint.protocol_fixes import call_at, finding, innermost_loop, method_calls
+from amplint.rewrite import statements
+from amplint.rewrite.protocol_fixes import call_at, finding, innermost_loop, method_calls
 from amplint.rule import rule
 from amplint.source import SourceFile
 

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from amplint.regions import Region
+from amplint.facts.regions import Region
 from amplint.settings import DEFAULT, Settings
 from amplint.source import SourceFile
 

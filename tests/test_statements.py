@@ -8,9 +8,16 @@ import pytest
 
 from amplint.edits import apply_fixes
 from amplint.model import Applicability, Edit, Fix
+from amplint.rewrite.statements import (
+    delete_statement,
+    insert_after,
+    insert_before,
+    line_break,
+    owns_its_lines,
+    reindent,
+)
 from amplint.settings import DEFAULT
 from amplint.source import SourceFile
-from amplint.statements import delete_statement, insert_after, insert_before, line_break, owns_its_lines, reindent
 
 
 def statement_at(file: SourceFile, marker: str) -> ast.stmt:

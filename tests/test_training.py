@@ -7,8 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from amplint import training
-from amplint.precision import LoweredByFunction
+from amplint.facts import training
+from amplint.facts.precision import LoweredByFunction
 from amplint.settings import DEFAULT
 from amplint.source import SourceFile
 

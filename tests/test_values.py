@@ -7,9 +7,9 @@ from textwrap import dedent
 
 import pytest
 
+from amplint.facts.values import path_of
 from amplint.settings import DEFAULT
 from amplint.source import SourceFile
-from amplint.values import path_of
 
 
 def parsed(code: str) -> SourceFile:

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.model import Edit, Span
-from amplint.statements import line_break, line_start, next_line
+from amplint.rewrite.statements import line_break, line_start, next_line
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -1,7 +1,7 @@
 """What kind of value an expression has: a flag, a dtype, a device, a string, a number.
 
-Lexical and without paths, as `amplint.values`. `UNKNOWN` among the kinds says that there may be others; a rule that
-reports a wrong kind asks that all of them are wrong, or that one that is surely assigned is.
+Lexical and without paths, as `amplint.facts.values`. `UNKNOWN` among the kinds says that there may be others; a rule
+that reports a wrong kind asks that all of them are wrong, or that one that is surely assigned is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.calls.options import declared_option, is_flag, is_text, keyword
-from amplint.values import default_of, inside, is_self, returns
+from amplint.facts.values import default_of, inside, is_self, returns
 
 if TYPE_CHECKING:
     from amplint.names import Binding

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.calls.call_faults import Fault
+from amplint.facts.scalers import Scalers
+from amplint.facts.values import inside, path_of
 from amplint.model import Applicability, Edit, Fix, Span
-from amplint.scalers import Scalers
 from amplint.torch_api import SCALER_METHODS
-from amplint.values import inside, path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
+from amplint.facts.values import Function
 from amplint.migrate.facts import Facts
 from amplint.migrate.regions import Run
 from amplint.migrate.tree import base_path, chain, overlaps, walk
-from amplint.values import Function
 
 _DEPTH = 4
 _WEIGHTS = re.compile(r"param|weight|bias|\.data$|state_dict|buffers", re.I)

@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.calls.kinds import BOOL, DEVICE, Classifier, only
+from amplint.facts.values import path_of
 from amplint.migrate.tree import FUNCTIONS, position, walk
-from amplint.values import path_of
 
 if TYPE_CHECKING:
     from amplint.migrate.facts import Facts

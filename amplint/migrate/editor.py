@@ -6,9 +6,9 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from amplint import statements
 from amplint.migrate.model import RefusalError
 from amplint.model import Edit, Span
+from amplint.rewrite import statements
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

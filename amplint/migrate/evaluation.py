@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplint.facts.training import is_loss_name, losses, targets_of
+from amplint.facts.values import Function, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.regions import Run
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, position, walk
-from amplint.training import is_loss_name, losses, targets_of
-from amplint.values import Function, path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -71,7 +71,7 @@ def _has_no_grad(file: SourceFile, statement: ast.With) -> bool:
 
 
 def _block(file: SourceFile, statement: ast.stmt) -> list[ast.stmt]:
-    from amplint.statements import siblings
+    from amplint.rewrite.statements import siblings
 
     return siblings(file, statement)
 

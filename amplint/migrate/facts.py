@@ -7,9 +7,9 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from amplint.facts.training import is_loss_name, is_model_call, losses
+from amplint.facts.values import Function, is_self, path_of
 from amplint.migrate.tree import FUNCTIONS, base_path, walk
-from amplint.training import is_loss_name, is_model_call, losses
-from amplint.values import Function, is_self, path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from amplint.facts.values import path_of
 from amplint.migrate import device as devices
 from amplint.migrate.editor import Editor
 from amplint.migrate.model import RefusalError
 from amplint.migrate.tree import position
-from amplint.values import path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from amplint.facts.values import Function, path_of, returns
 from amplint.migrate.facts import Facts
 from amplint.migrate.tree import (
     FUNCTIONS,
@@ -17,8 +18,7 @@ from amplint.migrate.tree import (
     position,
     statements_in,
 )
-from amplint.statements import siblings
-from amplint.values import Function, path_of, returns
+from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

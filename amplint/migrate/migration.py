@@ -6,6 +6,7 @@ import ast
 import re
 
 from amplint.edits import apply_fixes, parses
+from amplint.facts.values import path_of
 from amplint.migrate import device as devices
 from amplint.migrate import evaluation, penalties
 from amplint.migrate.cache import mixes_gradients
@@ -24,7 +25,6 @@ from amplint.migrate.tree import LOOPS, chain, owner_of, walk
 from amplint.model import Applicability, Edit, Fix, Span
 from amplint.settings import DEFAULT, Settings
 from amplint.source import SourceFile
-from amplint.values import path_of
 
 _NO_GPU = "nothing in this script is put on a GPU yet; autocast takes effect when the model and the data are"
 _DTYPE_CODE = f'''

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from amplint.facts.training import losses
+from amplint.facts.values import Function, path_of, returns
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import Options, RefusalError
@@ -16,8 +18,6 @@ from amplint.migrate.probabilities import Probabilities
 from amplint.migrate.regions import Run
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import FUNCTIONS, walk
-from amplint.training import losses
-from amplint.values import Function, path_of, returns
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from amplint.facts.training import scale_calls
 from amplint.migrate import device as devices
 from amplint.migrate import evaluation
 from amplint.migrate.editor import Editor
@@ -15,7 +16,6 @@ from amplint.migrate.model import MIGRATED, REFUSED, Options, RefusalError
 from amplint.migrate.numerics import Numerics
 from amplint.migrate.sinks import Sinks
 from amplint.model import Applicability, Finding, Fix, Span
-from amplint.training import scale_calls
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

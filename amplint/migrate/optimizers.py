@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from amplint.facts.values import Function, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 from amplint.migrate.tree import FUNCTIONS, base_path, owner_of, walk
-from amplint.values import Function, path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from amplint.facts.values import path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 from amplint.migrate.regions import Run
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import owner_of, walk
-from amplint.values import path_of
 
 _ADVICE = "autograd.grad is used here; put the penalty into a function of its own that returns it, called in the loop"
 

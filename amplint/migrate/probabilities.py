@@ -9,13 +9,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from amplint.facts.training import targets_of
+from amplint.facts.values import Function, path_of, returns
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import FUNCTIONS, owner_of, walk
-from amplint.training import targets_of
-from amplint.values import Function, path_of, returns
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

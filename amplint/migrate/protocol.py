@@ -6,6 +6,7 @@ import ast
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from amplint.facts.values import Function, path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
@@ -27,8 +28,7 @@ from amplint.migrate.tree import (
     walk,
 )
 from amplint.model import Span
-from amplint.statements import siblings
-from amplint.values import Function, path_of
+from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from amplint.facts.training import losses, targets_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.regions import Run
 from amplint.migrate.tree import owner_of, walk
-from amplint.training import losses, targets_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

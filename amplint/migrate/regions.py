@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplint.facts.values import Function, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 from amplint.migrate.sinks import Sink, Sinks
@@ -19,7 +20,6 @@ from amplint.migrate.tree import (
     statements_in,
     walk,
 )
-from amplint.values import Function, path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

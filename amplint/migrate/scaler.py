@@ -5,14 +5,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from amplint.facts.values import Function, path_of
 from amplint.migrate import device as devices
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.tree import FUNCTIONS, base_path, common_block, lift, loops_of, position, walk
-from amplint.statements import siblings
-from amplint.values import Function, path_of
+from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

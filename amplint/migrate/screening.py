@@ -6,9 +6,9 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from amplint.facts.values import path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.values import path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
+from amplint.facts.values import Function, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.graph import Graph
 from amplint.migrate.model import RefusalError
 from amplint.migrate.tree import FUNCTIONS, MUTATORS, assigned_paths, base_path, owner_of
-from amplint.values import Function, path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

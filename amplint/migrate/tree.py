@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from amplint.statements import siblings
-from amplint.values import Function, path_of
+from amplint.facts.values import Function, path_of
+from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.model import Edit, Span
 from amplint.modernize.refusal import RefusalError
-from amplint.statements import delete_statement, insert_before, line_end, line_start, next_line, siblings
+from amplint.rewrite.statements import delete_statement, insert_before, line_end, line_start, next_line, siblings
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

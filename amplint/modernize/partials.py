@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from amplint.model import Edit, Span
 from amplint.modernize.refusal import RefusalError
 from amplint.modernize.visible import bindings_at, is_bound, line_break_at, visible_name
-from amplint.statements import line_start
+from amplint.rewrite.statements import line_start
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

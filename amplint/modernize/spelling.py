@@ -17,7 +17,7 @@ from amplint.modernize.moves import Move
 from amplint.modernize.refusal import RefusalError
 from amplint.modernize.uses import Import, Use
 from amplint.modernize.visible import bindings_at, is_bound, visible_name
-from amplint.statements import siblings
+from amplint.rewrite.statements import siblings
 from amplint.torch_api import APIS
 from amplint.versions.releases import module_since
 

@@ -11,7 +11,7 @@ from amplint.modernize.refusal import RefusalError
 from amplint.modernize.spelling import RE_EXPORTED, Spelling, current_module, dotted, require_module
 from amplint.modernize.uses import Import, Use
 from amplint.names import STAR_EXPORTS, Binding
-from amplint.statements import siblings
+from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
     from amplint.modernize.groups import Group

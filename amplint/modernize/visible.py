@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from amplint.names import Binding
-from amplint.statements import line_break, siblings
+from amplint.rewrite.statements import line_break, siblings
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

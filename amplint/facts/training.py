@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from amplint.calls.signatures import apis
-from amplint.values import inside, path_of, returns
+from amplint.facts.values import inside, path_of, returns
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

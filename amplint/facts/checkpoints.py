@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.training import scaler_constructors, targets_of
-from amplint.values import path_of
+from amplint.facts.training import scaler_constructors, targets_of
+from amplint.facts.values import path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -6,9 +6,9 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.calls.signatures import apis, bind
+from amplint.facts.values import Function, default_of, inside, returns
 from amplint.names import UNKNOWN
 from amplint.torch_api import CURRENT, DEFAULT_DTYPES, Api
-from amplint.values import Function, default_of, inside, returns
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

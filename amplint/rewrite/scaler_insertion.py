@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint import statements
-from amplint.contexts import Autocast
+from amplint.facts.contexts import Autocast
+from amplint.facts.training import is_optimizer_name
+from amplint.facts.values import inside, path_of
 from amplint.model import Edit
+from amplint.rewrite import statements
 from amplint.torch_api import APIS, CURRENT
-from amplint.training import is_optimizer_name
-from amplint.values import inside, path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

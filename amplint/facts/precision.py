@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.contexts import OFF
-from amplint.regions import Region
-from amplint.training import in_other_arm, is_model_call, returns_float32, source_of, targets_of
-from amplint.values import Function, path_of, returns
+from amplint.facts.contexts import OFF
+from amplint.facts.regions import Region
+from amplint.facts.training import in_other_arm, is_model_call, returns_float32, source_of, targets_of
+from amplint.facts.values import Function, path_of, returns
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint import statements
 from amplint.model import Edit
+from amplint.rewrite import statements
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint import statements
+from amplint.facts.training import is_loss_name, is_model_call, losses
+from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
-from amplint.training import is_loss_name, is_model_call, losses
-from amplint.values import path_of
+from amplint.rewrite import statements
 
 if TYPE_CHECKING:
     from amplint.flow.violations import Violation

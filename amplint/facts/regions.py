@@ -10,8 +10,8 @@ import ast
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from amplint.contexts import FLAG, HALF_DTYPES, OFF, ON, Autocast, ContextReader
-from amplint.values import Function
+from amplint.facts.contexts import FLAG, HALF_DTYPES, OFF, ON, Autocast, ContextReader
+from amplint.facts.values import Function
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

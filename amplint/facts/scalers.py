@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from amplint.calls.signatures import apis
-from amplint.values import inside, is_self, path_of
+from amplint.facts.values import inside, is_self, path_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

@@ -1,0 +1,1 @@
+"""Facts about a file without paths: values, autocast regions, models, losses, scalers, frameworks, checkpoints."""

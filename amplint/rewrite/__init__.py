@@ -1,0 +1,1 @@
+"""Edits on whole statements and loops, as rules need them."""
