@@ -160,7 +160,11 @@ class Recorder:
         if any(one.state == "scaled" for one in fresh):
             # Which optimizer owns the parameters is not in the text.
             clear = not self.several or not (self.apart or self._unscaled_since_update)
-            self.note(("clip-before-unscale",), rows, required=clear)
+            kinds: tuple[str, ...] = ("clip-before-unscale",)
+            if self._unscaled_since_update:  # too early
+                kinds = (*kinds, "unscale-in-accumulation")
+                rows = rows.union(*self._used.values())
+            self.note(kinds, rows, required=clear)
 
     def clamped(self, tensor: Any) -> None:
         """Clip by hand, if it is the gradient of a weight."""
