@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.facts import frameworks
+from amplint.facts.training import in_other_arm
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
 from amplint.rewrite import statements
 from amplint.rule import rule
@@ -101,25 +102,7 @@ def _together(file: SourceFile, scaler: Ref, model: Ref) -> bool:
     owner = frameworks.enclosing(file, scaler.call, ast.ClassDef)
     if not same and (owner is None or owner is not frameworks.enclosing(file, model.node, ast.ClassDef)):
         return False
-    return not _in_other_arm(file, scaler.node, model.node)
-
-
-def _in_other_arm(file: SourceFile, first: ast.AST, second: ast.AST) -> bool:
-    arms = _arms(file, first)
-    return any(test in arms and arms[test] != arm for test, arm in _arms(file, second).items())
-
-
-def _arms(file: SourceFile, node: ast.AST) -> dict[ast.AST, str]:
-    """The tests around a node, each with the arm that the node lies in."""
-    found: dict[ast.AST, str] = {}
-    child, parent = node, file.parent(node)
-    while parent is not None:
-        if isinstance(parent, ast.If):
-            found[parent] = "body" if child in parent.body else "orelse"
-        elif isinstance(parent, ast.IfExp):
-            found[parent] = "body" if child is parent.body else "orelse"
-        child, parent = parent, file.parent(parent)
-    return found
+    return not in_other_arm(file, scaler.node, model.node)
 
 
 def _fix(file: SourceFile, scaler: Ref, model: Ref) -> Fix | None:

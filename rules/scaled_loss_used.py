@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.facts import frameworks
-from amplint.facts.training import scale_calls, targets_of
+from amplint.facts.training import in_other_arm, scale_calls, targets_of
 from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
 from amplint.rewrite import statements
@@ -94,7 +94,7 @@ def _uses(file: SourceFile, assignment: ast.Assign, name: ast.Name | ast.Attribu
     if backward is None:
         return
     for use in sorted(loads, key=_place):
-        if _is_number(file, use, after_backward=_place(use) > backward) and not _other_arm(file, assignment, use):
+        if _is_number(file, use, after_backward=_place(use) > backward) and not in_other_arm(file, assignment, use):
             yield use
 
 
@@ -182,18 +182,6 @@ def _rebinding(function: ast.AST, name: str, assignment: ast.Assign) -> Iterator
         later = node is not assignment and hasattr(node, "lineno") and _place(node) > _place(assignment)
         if later and not isinstance(node, ast.AugAssign) and name in map(path_of, targets_of(node)):
             yield node
-
-
-def _other_arm(file: SourceFile, assignment: ast.AST, use: ast.AST) -> bool:
-    """Whether the assignment stands in an arm of an `if` and the use in the other one."""
-    child, parent = assignment, file.parent(assignment)
-    while parent is not None:
-        if isinstance(parent, ast.If):
-            other = parent.orelse if child in parent.body else parent.body
-            if any(use in ast.walk(statement) for statement in other):
-                return True
-        child, parent = parent, file.parent(parent)
-    return False
 
 
 def _fix(

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.facts import frameworks
-from amplint.facts.training import scaler_constructors, targets_of
+from amplint.facts.training import in_other_arm, scaler_constructors, targets_of
 from amplint.facts.values import path_of
 from amplint.model import Finding, Label, Level
 from amplint.rule import rule
@@ -95,7 +95,7 @@ def _replaces(file: SourceFile, name: str, call: ast.Call, load: ast.Call) -> bo
     if _tests_scaler(file, name, call):
         return False
     if _same_function(file, call, load):
-        return _before(load, call) and not _in_other_arm(file, call, load)
+        return _before(load, call) and not in_other_arm(file, call, load)
     if not name.startswith("self."):
         return False
     owner = frameworks.enclosing(file, call, ast.ClassDef)
@@ -112,18 +112,6 @@ def _tests_scaler(file: SourceFile, name: str, call: ast.Call) -> bool:
         if isinstance(current, (ast.If, ast.IfExp)) and name in file.segment(current.test):
             return True
         current = file.parent(current)
-    return False
-
-
-def _in_other_arm(file: SourceFile, first: ast.AST, second: ast.AST) -> bool:
-    """Whether two nodes lie in two arms of one `if`, of which only one runs."""
-    child, parent = first, file.parent(first)
-    while parent is not None:
-        if isinstance(parent, ast.If):
-            other = parent.orelse if child in parent.body else parent.body
-            if any(second in ast.walk(statement) for statement in other):
-                return True
-        child, parent = parent, file.parent(parent)
     return False
 
 
