@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -35,7 +36,11 @@ class _Outcome(NamedTuple):
     default="float16",
     help="float16 with a scaler, bfloat16 without one, or what the GPU has at run time. [default: float16]",
 )
-@click.option("--device", metavar="TYPE", help="The device type to write instead of the script's own, such as cuda.")
+@click.option(
+    "--device",
+    type=click.Choice(["cuda", "cpu", "mps", "xpu"]),
+    help="The device type to write instead of the script's own.",
+)
 @click.option("--flag", metavar="NAME", help="Add a switch of this name to the script's own options.")
 @click.option("--target-torch", metavar="VERSION", help="The oldest torch that the code must run on, such as 1.13.")
 @click.option(
@@ -63,8 +68,10 @@ def migrate(
 
     if STDIN in paths and (apply or len(paths) > 1):
         raise click.UsageError("`-` (standard input) can't be combined with --apply or other paths")
-    if flag is not None and not flag.isidentifier():
+    if flag is not None and (not flag.isidentifier() or iskeyword(flag)):
         raise click.UsageError(f"--flag: `{flag}` is no name")
+    if dtype == "auto" and device not in (None, "cuda"):
+        raise click.UsageError(f"--dtype auto asks a CUDA device; with --device {device} choose float16 or bfloat16")
     given = {"target-torch": target_torch} if target_torch is not None else {}
     resolver = SettingsResolver(given)
     return _run(paths, resolver, Options(dtype, device, flag), apply, output_format)

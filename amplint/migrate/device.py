@@ -29,9 +29,37 @@ class Device(NamedTuple):
     on_cuda: str
 
 
+NAMED = ("cuda", "cpu", "mps", "xpu")
+"""The device types that a user can name: those for which upstream torch has autocast and a scaler."""
+_AVAILABLE = {
+    "cuda": "torch.cuda.is_available()",
+    "cpu": "",
+    "mps": "torch.backends.mps.is_available()",
+    "xpu": "torch.xpu.is_available()",
+}
+_SINCE = {
+    # device: (autocast in float16, autocast in bfloat16, GradScaler)
+    "cpu": ((2, 2), (1, 10), (2, 3)),
+    "mps": ((2, 5), (2, 6), (2, 8)),
+    "xpu": ((2, 4), (2, 4), (2, 4)),
+}
+"""The first torch releases; 2.1 warns and switches float16 off on the CPU, unscaling on MPS needs float64 before 2.8."""
+
+
 def fixed(device: str) -> Device:
-    """The device that the user named."""
-    return Device(f'"{device}"', "torch.cuda.is_available()" if device == "cuda" else "")
+    """The device that the user named, one of `NAMED`."""
+    return Device(f'"{device}"', _AVAILABLE[device])
+
+
+def too_old(device: str, dtype: str, floor: tuple[int, int] | None) -> str:
+    """Why a named device can't be used from `floor` on, empty where it can; `dtype` is `float16` or `bfloat16`."""
+    if device not in _SINCE or floor is None:
+        return ""
+    in_float16, in_bfloat16, scaler = _SINCE[device]
+    needed = max(in_float16, scaler) if dtype == "float16" else in_bfloat16
+    if floor >= needed:
+        return ""
+    return f"{dtype} on {device} needs torch {needed[0]}.{needed[1]}; raise --target-torch"
 
 
 def find(facts: Facts, at: ast.stmt, module: str) -> Device | None:

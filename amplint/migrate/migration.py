@@ -104,6 +104,8 @@ def _migrated(
     floor = file.settings.target_torch
     if floor is not None and floor < _AUTOCAST_SINCE:
         raise RefusalError(file.tree, "torch.autocast needs torch 1.10; raise --target-torch")
+    if options.device and (reason := devices.too_old(options.device, options.dtype, floor)):
+        raise RefusalError(file.tree, reason)
     sinks = Sinks(facts)
     sinks.find()
     plan = _Plan(file, facts, sinks, options)
@@ -118,7 +120,7 @@ def _migrated(
             raise _EvaluationError(objection)
         raise RefusalError(ast.Module([], []), objection)
     edits = _edits(file.text, new)
-    note = "" if devices.uses_gpu(file) else _NO_GPU
+    note = "" if options.device == "cpu" or devices.uses_gpu(file) else _NO_GPU
     reports = [LoopReport(line, MIGRATED, note, edits) for line in lines]
     for entry in evaluations:
         if entry.run is not None and with_evaluation:

@@ -281,7 +281,9 @@ class Scalers:
         enabled = " and ".join(conditions)
         floor = self.file.settings.target_torch
         if floor is None or floor >= _DEVICE_SCALER_SINCE:
-            return f'torch.amp.GradScaler("cuda", enabled={enabled})' if enabled else 'torch.amp.GradScaler("cuda")'
+            device = self.options.device or "cuda"
+            switch = f", enabled={enabled}" if enabled else ""
+            return f'torch.amp.GradScaler("{device}"{switch})'
         return f"torch.cuda.amp.GradScaler(enabled={enabled})" if enabled else "torch.cuda.amp.GradScaler()"
 
 

@@ -79,6 +79,9 @@ def test_missing_path_exits_with_two(script: Path, capsys: pytest.CaptureFixture
 def test_usage_errors_exit_with_two(script: Path) -> None:
     assert main(["migrate"]) == 2
     assert main(["migrate", "--dtype", "float8", "train.py"]) == 2
+    assert main(["migrate", "--flag", "class", "train.py"]) == 2
+    assert main(["migrate", "--device", "tpu", "train.py"]) == 2
+    assert main(["migrate", "--device", "cpu", "--dtype", "auto", "train.py"]) == 2
     assert main(["migrate", "--flag", "use-amp", "train.py"]) == 2
     assert main(["migrate", "--apply", "-"]) == 2
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
+
 from amplint.migrate import Options, migrate_source
 from amplint.settings import Settings
 
@@ -83,6 +85,47 @@ def test_device_that_is_named() -> None:
     text = migrate(f"import torch\n{LOOP}", Options(device="cuda"))
     assert 'torch.amp.GradScaler("cuda", enabled=torch.cuda.is_available())' in text
     assert 'torch.autocast(device_type="cuda", dtype=torch.float16, enabled=scaler.is_enabled())' in text
+
+
+@pytest.mark.parametrize(
+    ("device", "scaler", "switch"),
+    [
+        ("cpu", 'torch.amp.GradScaler("cpu")', ""),
+        (
+            "mps",
+            'torch.amp.GradScaler("mps", enabled=torch.backends.mps.is_available())',
+            ", enabled=scaler.is_enabled()",
+        ),
+        ("xpu", 'torch.amp.GradScaler("xpu", enabled=torch.xpu.is_available())', ", enabled=scaler.is_enabled()"),
+    ],
+)
+def test_devices_with_a_scaler_of_their_own(device: str, scaler: str, switch: str) -> None:
+    text = migrate(f"import torch\n{LOOP}", Options(device=device))
+    assert f"\nscaler = {scaler}\n" in text
+    assert f'with torch.autocast(device_type="{device}", dtype=torch.float16{switch}):' in text
+
+
+def test_bfloat16_on_the_cpu_needs_no_gpu() -> None:
+    script = LOOP.replace('torch.device("cuda" if torch.cuda.is_available() else "cpu")', '"cpu"')
+    result = migrate_source(f"import torch\n{script}", "train.py", Settings(), Options("bfloat16", "cpu"))
+    assert 'with torch.autocast(device_type="cpu", dtype=torch.bfloat16):' in result.text
+    assert [(loop.status, loop.reason) for loop in result.loops] == [("migrated", "")]
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "floor", "reason"),
+    [
+        ("cpu", "float16", (2, 2), "float16 on cpu needs torch 2.3; raise --target-torch"),
+        ("cpu", "bfloat16", (1, 10), ""),
+        ("mps", "float16", (2, 7), "float16 on mps needs torch 2.8; raise --target-torch"),
+        ("mps", "bfloat16", (2, 5), "bfloat16 on mps needs torch 2.6; raise --target-torch"),
+        ("xpu", "bfloat16", (2, 4), ""),
+    ],
+)
+def test_a_device_that_the_oldest_torch_lacks(device: str, dtype: str, floor: tuple[int, int], reason: str) -> None:
+    settings = Settings()._replace(target_torch=floor)
+    result = migrate_source(f"import torch\n{LOOP}", "train.py", settings, Options(dtype, device))
+    assert [loop.reason for loop in result.loops] == [reason]
 
 
 def test_a_taken_name_is_not_used_again() -> None:
