@@ -43,7 +43,8 @@ _SINCE = {
     "mps": ((2, 5), (2, 6), (2, 8)),
     "xpu": ((2, 4), (2, 4), (2, 4)),
 }
-"""The first torch releases; 2.1 warns and switches float16 off on the CPU, unscaling on MPS needs float64 before 2.8."""
+"""The first releases of torch with each: 2.1 switches float16 off on the CPU; before 2.8 unscaling needs float64, which
+MPS lacks."""
 
 
 def fixed(device: str) -> Device:

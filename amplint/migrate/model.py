@@ -14,7 +14,8 @@ class Options(NamedTuple):
     """What a migration is asked to write.
 
     `dtype` is `float16`, `bfloat16` (no scaler) or `auto` (asked of the GPU at run time). `device` is the device type
-    to write where the script's own shall not be used (`cuda`, `cpu`, `mps`, `xpu`). `flag` is the name of a switch to add.
+    to write where the script's own shall not be used (`cuda`, `cpu`, `mps`, `xpu`). `flag` is the name of a switch to
+    add.
     """
 
     dtype: str = "float16"
