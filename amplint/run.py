@@ -17,6 +17,7 @@ from amplint.rule import DOCS_URL
 
 if TYPE_CHECKING:
     from amplint.cache import Cache
+    from amplint.check import RuleError
     from amplint.modules import Answer, Project
     from amplint.settings import Settings
     from amplint.source import SourceFile
@@ -259,7 +260,7 @@ def _examine_file(project: Project, task: _Task) -> _Outcome:
 def _examine_text(
     filename: str, before: Decoded, data: bytes, settings: Settings, action: Action, project: Project | None
 ) -> FileResult:
-    from amplint.check import RuleError, check_source, fix_source
+    from amplint.check import check_source, fix_source
 
     faults: list[RuleError] = []
     seen: list[SourceFile] = []
@@ -278,11 +279,26 @@ def _examine_text(
             after = fixed.text
     else:
         found = check_source(before.text, filename, settings, faults=faults, project=project, analysed=seen)
-    messages += dict.fromkeys(_fault(f"rule {fault.code} failed", fault.__cause__ or fault) for fault in faults)
+    messages += _fault_messages(faults)
     shown = before if found or after is not None else None
     unfinished = tuple(name for file in seen for name in file.unfinished)
     answers = tuple(answer for file in seen for answer in project.answers(file)) if project is not None else ()
     return FileResult(filename, found, applied, shown, after, messages, None, unfinished, answers)
+
+
+def _fault_messages(faults: list[RuleError]) -> list[str]:
+    """A message for each fault; rules that met the same one, such as one of the protocol engine, share it."""
+    failed: dict[str, dict[str, None]] = {}
+    causes: dict[str, BaseException] = {}
+    for fault in faults:
+        cause = fault.__cause__ or fault
+        same = _fault("", cause)
+        causes.setdefault(same, cause)
+        failed.setdefault(same, {})[fault.code] = None
+    return [
+        _fault(f"rule{'s' if len(codes) > 1 else ''} {', '.join(codes)} failed", causes[same])
+        for same, codes in failed.items()
+    ]
 
 
 class _Garbage:

@@ -156,6 +156,23 @@ class SourceFile:
         assert isinstance(current, ast.stmt), "every node but the module and its type ignores lies in a statement"
         return current
 
+    def enclosing(self, node: ast.AST, *kinds: type[ast.AST]) -> ast.AST | None:
+        """The innermost node of some kinds around a node, None where there is none."""
+        current = self.parent(node)
+        while current is not None and not isinstance(current, kinds):
+            current = self.parent(current)
+        return current
+
+    def outermost_function(self, node: ast.AST) -> ast.AST:
+        """The outermost function around a node that lies in the same class, or the module."""
+        found: ast.AST = self.tree
+        current = self.parent(node)
+        while current is not None and not isinstance(current, ast.ClassDef):
+            if isinstance(current, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found = current
+            current = self.parent(current)
+        return found
+
     def scope(self, node: ast.AST) -> Scope:
         """The scope in which the names of a node are looked up."""
         return self.names.scope_of(node)
@@ -264,19 +281,29 @@ class SourceFile:
         return Regions(self)
 
     @cached_property
-    def _violations(self) -> dict[str, list[Violation]]:
+    def _violations(self) -> dict[str, list[Violation]] | Exception:
+        """What the protocol engine found, by kind, or what it failed with: the next rule must not run it again."""
         from amplint.flow import violations
 
+        try:
+            analysis = violations.analyse(self)
+        except Exception as error:
+            return error
         by_kind: dict[str, list[Violation]] = {}
-        analysis = violations.analyse(self)
         self.unfinished = analysis.unfinished
         for violation in analysis.violations:
             by_kind.setdefault(violation.kind, []).append(violation)
         return by_kind
 
     def violations(self, kind: str) -> tuple[Violation, ...]:
-        """What the protocol engine found of one kind, by the name of its rule (`clip-before-unscale`)."""
-        return tuple(self._violations.get(kind, ()))
+        """What the protocol engine found of one kind, by the name of its rule (`clip-before-unscale`).
+
+        Raises what the engine failed with, each time the same exception.
+        """
+        found = self._violations
+        if isinstance(found, Exception):
+            raise found
+        return tuple(found.get(kind, ()))
 
 
 def _parse(text: str, filename: str) -> ast.Module:

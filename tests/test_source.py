@@ -63,6 +63,15 @@ class TestPlaces:
         assert file.scope(use).kind == "function"
         assert file.parent(file.tree) is None
 
+    def test_enclosing_and_outermost_function(self) -> None:
+        file = source("class C:\n    def f(self):\n        def g():\n            return x\n\ny = 1\n")
+        [use] = file.names.loads["x"]
+        assert getattr(file.enclosing(use, ast.FunctionDef), "name", None) == "g"
+        assert getattr(file.enclosing(use, ast.ClassDef, ast.Module), "name", None) == "C"
+        assert file.enclosing(use, ast.For) is None
+        assert getattr(file.outermost_function(use), "name", None) == "f"
+        assert file.outermost_function(file.tree.body[1]) is file.tree
+
     def test_surrogates_and_nothing_else_break_the_text(self) -> None:
         file = SourceFile("x = '\udc80'\n", "test.py", DEFAULT)
         assert file.segment(Span(0, len(file.encoded))) == "x = '\udc80'\n"
