@@ -18,6 +18,7 @@ import runpy
 import sys
 import tempfile
 import traceback
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,9 +51,7 @@ def run_script(
     `dtype` replaces the one that the script asks for.
     The process is forked, so that torch is imported once; `work` is its directory, a new one by default.
     """
-    import torch
-
-    torch.set_num_threads(1)
+    _import_once()
     with tempfile.TemporaryDirectory() as scratch:
         child = os.fork()
         if child == 0:
@@ -67,6 +66,21 @@ def run_script(
         return Outcome(code or 1, texts["out"], texts["err"], [], [], 0, 0, [], ["no record"], "")
     found: dict[str, Any] = json.loads(texts["record"])
     return Outcome(code, texts["out"], texts["err"], **found)
+
+
+@cache
+def _import_once() -> None:
+    """Import what every run needs before the first fork.
+
+    torch imports `torch._dynamo` when the first optimizer is made, which takes 25 times as long as a fixture runs.
+    """
+    import numpy  # noqa: F401
+    import torch
+    import torch._dynamo
+
+    import tests.migrate.standin  # noqa: F401
+
+    torch.set_num_threads(1)
 
 
 def _in_child(path: Path, way: str, arguments: tuple[str, ...], dtype: str, scratch: str, work: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from amplint import check_source
 from amplint.migrate import MigrationResult, Options, migrate_source
 from amplint.settings import Settings
-from tests.migrate.harness import run_script
+from tests.migrate.harness import Outcome, run_script
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 PAIRS = sorted(path.parent for path in FIXTURES.glob("*/before.py"))
@@ -23,6 +24,12 @@ def migrated(pair: Path) -> MigrationResult:
     """The migration of the first script of a pair."""
     before = (pair / "before.py").read_text(encoding="utf-8")
     return migrate_source(before, "before.py", Settings(), Options(flag=FLAGS.get(pair.name)))
+
+
+@cache
+def original(pair: Path, way: str) -> Outcome:
+    """The outcome of the first script of a pair, which the proofs share."""
+    return run_script(pair / "before.py", way)
 
 
 def test_there_are_enough() -> None:
@@ -51,7 +58,7 @@ class TestRun:
     """The four ways of proving a migration by running it."""
 
     def test_exact(self, pair: Path) -> None:
-        before, after = run_script(pair / "before.py", "exact"), run_script(pair / "after.py", "exact")
+        before, after = original(pair, "exact"), run_script(pair / "after.py", "exact")
         assert (before.code, after.code, after.faults) == (0, 0, []), before.error + after.error
         assert after.losses == before.losses
         assert after.steps == before.steps
@@ -59,7 +66,7 @@ class TestRun:
         assert after.output == before.output
 
     def test_no_device(self, pair: Path) -> None:
-        before, after = run_script(pair / "before.py", "plain"), run_script(pair / "after.py", "plain")
+        before, after = original(pair, "plain"), run_script(pair / "after.py", "plain")
         if before.code:
             pytest.skip("the script runs on nothing but CUDA")
         assert (after.code, after.faults) == (0, []), after.error
@@ -70,7 +77,7 @@ class TestRun:
     def test_amp(self, pair: Path, dtype: str) -> None:
         if dtype == "float16" and pair.name in NO_FLOAT16_ON_CPU:
             pytest.skip("a layer of this script has no float16 on the CPU")
-        before, after = run_script(pair / "before.py", "exact"), run_script(pair / "after.py", "amp", dtype=dtype)
+        before, after = original(pair, "exact"), run_script(pair / "after.py", "amp", dtype=dtype)
         assert (after.code, after.faults) == (0, []), after.error
         assert after.low > 0
         assert after.low >= after.full  # half of the timed comparison runs without
