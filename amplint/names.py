@@ -382,9 +382,12 @@ def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _takes_effect(node: ast.AST) -> tuple[int, int]:
-    """Where in the text a statement has bound its names: an assignment or a definition only at its end."""
+    """Where in the text a statement has bound its names: an assignment or a definition only at its end, a loop behind
+    what it runs over."""
     if isinstance(node, _BIND_AT_THE_END):
         return node.end_lineno or 0, node.end_col_offset or 0
+    if isinstance(node, (ast.For, ast.AsyncFor)):
+        return node.iter.end_lineno or 0, node.iter.end_col_offset or 0
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0) + 1
 
 

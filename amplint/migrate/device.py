@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _DEVICE = re.compile(r"(?:^|[._])(?:device|dev)$|^DEVICE$|\.DEVICE$|Device$", re.I)
 _OBJECTS = frozenset(("torch.device", "torch.accelerator.current_accelerator"))
+_DEFAULTS = frozenset(("torch.set_default_tensor_type", "torch.set_default_device"))
 _CPU_SCALER_SINCE = (2, 3)
 """The first torch in which a scaler works on tensors of the CPU, should the script keep them there."""
 _ASKS = re.compile(r"cuda|gpu|device|accel", re.I)
@@ -223,12 +224,10 @@ def _may_be_none(file: SourceFile, call: ast.Call) -> bool:
 def _always_cuda(file: SourceFile) -> bool:
     """Whether the script puts its model or data on a GPU without asking whether there is one."""
     found = False
-    for use in file.names.attributes.get("cuda", ()):
-        call = file.parent(use)
-        if isinstance(call, ast.Call) and call.func is use and not file.resolve(use):
-            if _is_asked(file, call):
-                return False
-            found = True
+    for call in _moves(file):
+        if _is_asked(file, call):
+            return False
+        found = True
     for use in file.names.attributes.get("to", ()):
         call = file.parent(use)
         if isinstance(call, ast.Call) and call.func is use and call.args:
@@ -238,6 +237,19 @@ def _always_cuda(file: SourceFile) -> bool:
             if re.search(r"(?:^|[._])(?:rank|local_rank|gpu|gpu_id|local_gpu)$", path_of(target)):
                 found = True
     return found
+
+
+def _moves(file: SourceFile) -> list[ast.Call]:
+    """The calls that put things on a GPU: `x.cuda()`, or a default for all tensors."""
+    uses = (use for use in file.names.attributes.get("cuda", ()) if not file.resolve(use))
+    calls = [call for use in uses if isinstance(call := file.parent(use), ast.Call) and call.func is use]
+    for ref in file.refs:
+        if ref.call is not None and ref.call.args and set(ref.candidates) & _DEFAULTS:
+            given = ref.call.args[0]
+            names = (*file.resolve(given), given.value if isinstance(given, ast.Constant) else "")
+            if any(str(name).startswith(("cuda", "torch.cuda")) for name in names):
+                calls.append(ref.call)
+    return calls
 
 
 def uses_gpu(file: SourceFile) -> bool:
@@ -257,10 +269,7 @@ def _is_moved(file: SourceFile) -> bool:
 
 def _question(file: SourceFile, at: ast.stmt) -> str:
     """The condition under which the script puts things on a GPU, where it is in view at a statement."""
-    for use in file.names.attributes.get("cuda", ()):
-        call = file.parent(use)
-        if not isinstance(call, ast.Call) or call.func is not use or file.resolve(use):
-            continue
+    for call in _moves(file):
         current, child = file.parent(call), call
         while current is not None and not isinstance(current, ast.Module):
             if isinstance(current, (ast.If, ast.IfExp)) and _ASKS.search(file.segment(current.test)):

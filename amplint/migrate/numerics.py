@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.training import losses
 from amplint.facts.values import Function, path_of, returns
+from amplint.migrate import kernels
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import Options, RefusalError
@@ -60,6 +61,7 @@ class Numerics:
     def check(self, runs: list[Run]) -> None:
         """Read the statements of the runs, the functions they call and all modules of the file."""
         functions = self._reached(runs)
+        kernels.check(self.facts, runs, functions)
         nodes: list[ast.AST] = [node for run in runs for s in run.statements for node in walk(s)]
         nodes += [node for run in runs if run.bind is not None for node in ast.walk(run.bind.expression)]
         for function in functions:

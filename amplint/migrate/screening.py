@@ -7,13 +7,13 @@ import re
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import path_of
+from amplint.migrate import precision
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
-_ANOMALY = "anomaly detection stops at the first overflow, which a scaler meets as a matter of course"
 _AMP = re.compile(r"(?:^|\.)(?:autocast|GradScaler|custom_fwd|custom_bwd)$|^apex(?:\.|$)|\bamp\b")
 _FRAMEWORKS = {
     "accelerate": "Accelerate: give it `mixed_precision=`",
@@ -51,17 +51,7 @@ _NAMES = {
     "torch.distributed.pipelining": "pipelines go backward themselves",
     "torch.autograd.functional": "Hessian and Jacobian products do not pass through a scaler",
     "torch.autograd.backward": "torch.autograd.backward goes backward on several tensors at once",
-    "torch.autograd.set_detect_anomaly": _ANOMALY,
-    "torch.autograd.detect_anomaly": _ANOMALY,
     "torch.optim.LBFGS": "LBFGS evaluates the model several times a step, which GradScaler can't follow",
-    "torch.set_default_dtype": "the default dtype is changed, and autocast leaves double precision alone",
-    "torch.float64": "double precision is used, which autocast leaves alone",
-    "torch.double": "double precision is used, which autocast leaves alone",
-    "torch.DoubleTensor": "double precision is used, which autocast leaves alone",
-    "torch.set_default_tensor_type": "the default tensor type is changed",
-    "torch.float16": "half precision is used by hand",
-    "torch.half": "half precision is used by hand",
-    "torch.bfloat16": "bfloat16 is used by hand",
     "torch.sparse": "sparse products have no half-precision kernel on CUDA",
     "torch.spmm": "sparse products have no half-precision kernel on CUDA",
     "torch.sparse_coo_tensor": "sparse products have no half-precision kernel on CUDA",
@@ -69,21 +59,12 @@ _NAMES = {
     "torch.sparse_csc_tensor": "sparse products have no half-precision kernel on CUDA",
     "torch.sparse_compressed_tensor": "sparse products have no half-precision kernel on CUDA",
     "torch.multiprocessing.Process": "several processes share a model and its gradients",
-    "torch.linalg": "linear algebra in half precision is not implemented on CUDA",
-    "torch.fft": "Fourier transforms in half precision take only sizes that are powers of two",
-    "torch.stft": "complex numbers have no half precision",
-    "torch.istft": "complex numbers have no half precision",
-    "torch.view_as_complex": "complex numbers have no half precision",
-    "torch.polar": "complex numbers have no half precision",
-    "torch.complex": "complex numbers have no half precision",
-    "torch.jit.script": "scripted code does not see autocast that is switched at run time",
+    "torch.jit.ScriptModule": "scripted code does not see autocast that is switched at run time",
+    "torch.jit.script_method": "scripted code does not see autocast that is switched at run time",
     "torch.cuda.CUDAGraph": "CUDA graphs record a fixed sequence of kernels",
     "torch.cuda.graph": "CUDA graphs record a fixed sequence of kernels",
 }
 _METHODS = {
-    "double": "double precision is used, which autocast leaves alone",
-    "half": "half precision is used by hand",
-    "bfloat16": "bfloat16 is used by hand",
     "register_hook": "a hook sees gradients while they are scaled",
     "register_full_backward_hook": "a hook sees gradients while they are scaled",
     "register_backward_hook": "a hook sees gradients while they are scaled",
@@ -125,6 +106,7 @@ def screen(facts: Facts) -> None:
     _by_hand(facts)
     _compiled(facts)
     _compared_dtypes(file)
+    precision.check(facts)
 
 
 def _moved_gradients(file: SourceFile) -> None:
@@ -214,12 +196,6 @@ def _by_hand(facts: Facts) -> None:
         for keyword in call.keywords:
             if keyword.arg == "fused" and not _is_false(keyword.value) and facts.is_optimizer(call.func):
                 raise RefusalError(call, "a fused optimizer leaves its gradients scaled")
-            if (
-                keyword.arg in ("dtype",)
-                and isinstance(keyword.value, ast.Constant)
-                and keyword.value.value == "float64"
-            ):
-                raise RefusalError(call, "double precision is used, which autocast leaves alone")
             if keyword.arg == "create_graph" and not _is_false(keyword.value):
                 _check_create_graph(file, call)
 
