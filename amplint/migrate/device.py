@@ -224,8 +224,8 @@ def _may_be_none(file: SourceFile, call: ast.Call) -> bool:
 def _always_cuda(file: SourceFile) -> bool:
     """Whether the script puts its model or data on a GPU without asking whether there is one."""
     found = False
-    for call in _moves(file):
-        if _is_asked(file, call):
+    for move in _moves(file):
+        if _is_asked(file, move):
             return False
         found = True
     for use in file.names.attributes.get("to", ()):
@@ -270,13 +270,14 @@ def _is_moved(file: SourceFile) -> bool:
 def _question(file: SourceFile, at: ast.stmt) -> str:
     """The condition under which the script puts things on a GPU, where it is in view at a statement."""
     for call in _moves(file):
-        current, child = file.parent(call), call
+        child: ast.AST = call
+        current = file.parent(call)
         while current is not None and not isinstance(current, ast.Module):
             if isinstance(current, (ast.If, ast.IfExp)) and _ASKS.search(file.segment(current.test)):
                 if child in (current.orelse if isinstance(current.orelse, list) else [current.orelse]):
                     return ""
                 return _condition(file, current.test, at)
-            current, child = file.parent(current), current  # type: ignore[assignment]
+            child, current = current, file.parent(current)
     return ""
 
 
