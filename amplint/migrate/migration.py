@@ -143,6 +143,7 @@ class _Plan:
         self.switch = Switch(file, self.editor, options.flag) if options.flag else None
         self.scalers = Scalers(facts, self.editor, options, self.switch)
         self.protocol = Protocol(facts, sinks, self.scalers, self.editor)
+        self.numerics = Numerics(facts, sinks, self.editor, options)
         self.kinds: dict[Run, str] = {}
 
     def training(self) -> None:
@@ -169,7 +170,7 @@ class _Plan:
             self.scalers.write()
         every = [run for found in runs.values() for run in found]
         penalties.islands(self.facts, self.sinks, self.editor, self.kinds)
-        Numerics(self.facts, self.sinks, self.editor, self.options).check(every)
+        self.numerics.check(every)
         cast_for_readers(self.facts, self.editor, every)
 
     def evaluate(self, evaluations: list[evaluation.Evaluation]) -> None:
@@ -184,7 +185,7 @@ class _Plan:
             except RefusalError as refusal:
                 raise _EvaluationError(refusal.reason) from refusal
         try:
-            Numerics(self.facts, self.sinks, self.editor, self.options).check([e.run for e in runs if e.run])
+            self.numerics.check([e.run for e in runs if e.run])
         except RefusalError as refusal:
             raise _EvaluationError(refusal.reason) from refusal
 
@@ -249,6 +250,7 @@ class _Plan:
         """All edits, the import of torch included."""
         if self.options.dtype == "auto":
             self._add_dtype_function()
+        self.numerics.probabilities.write()
         edits = list(self.editor.edits())
         bindings = self.file.names.module.bindings.get("torch", [])
         if not bindings:

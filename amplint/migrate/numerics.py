@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.facts.training import losses
 from amplint.facts.values import Function, path_of, returns
 from amplint.migrate import kernels
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import Options, RefusalError
-from amplint.migrate.probabilities import Probabilities
+from amplint.migrate.probabilities import Probabilities, is_probability_loss
 from amplint.migrate.regions import Run
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import FUNCTIONS, walk
@@ -57,6 +56,7 @@ class Numerics:
         self.editor = editor
         self.options = options
         self.probabilities = Probabilities(facts, sinks, editor)
+        self._losses: list[ast.Call] = []
 
     def check(self, runs: list[Run]) -> None:
         """Read the statements of the runs, the functions they call and all modules of the file."""
@@ -71,6 +71,7 @@ class Numerics:
             if id(node) not in done:
                 done.add(id(node))
                 self._node(node)
+        self.probabilities.repair(self._losses)
 
     def _reached(self, runs: list[Run]) -> list[Function]:
         found: dict[Function, None] = {}
@@ -133,8 +134,8 @@ class Numerics:
 
     def _call(self, call: ast.Call) -> None:
         name = self._name(call)
-        if "binary_cross_entropy" in losses(self.file, call):
-            self.probabilities.repair(call)
+        if is_probability_loss(self.file, call):
+            self._losses.append(call)
         elif name in _LOGS and self._is_tensor_call(call):
             self._log(call)
         elif name in _MASKS and self._float16:

@@ -55,7 +55,9 @@ def evaluation_loops(file: SourceFile, code: str) -> Iterator[Finding]:
             if device is None:
                 continue
             editor.wrap(entry.run.first, entry.run.last, region_header(device, Options(dtype), device.on_cuda))
-            Numerics(facts, sinks, editor, Options(dtype)).check([entry.run])
+            numerics = Numerics(facts, sinks, editor, Options(dtype))
+            numerics.check([entry.run])
+            numerics.probabilities.write()
         except RefusalError:
             continue
         fix = Fix("Evaluate under autocast", editor.edits(), Applicability.UNSAFE)

@@ -1,7 +1,8 @@
 """Binary cross entropy of probabilities, which CUDA autocast forbids: repaired where the sigmoid is in view.
 
-The sigmoid is given float32 (`torch.sigmoid(x.float())`) and the loss an fp32 island, which is exact: in float32 both
-change nothing.
+All repairs are exact: in float32 they change nothing. A sigmoid that is called is given float32
+(`torch.sigmoid(x.float())`), one that is a layer of a container becomes a layer that casts. The loss runs in an fp32
+island; where a statement does more than that, or there are several, the loss itself becomes one that is an island.
 """
 
 from __future__ import annotations
@@ -9,23 +10,44 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.facts.training import targets_of
-from amplint.facts.values import Function, path_of, returns
+from amplint.facts.training import losses
+from amplint.facts.values import path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
+from amplint.migrate.scaler import free_name
+from amplint.migrate.sigmoids import LAYER, Sigmoids
 from amplint.migrate.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, owner_of, walk
+from amplint.migrate.tree import owner_of, position, walk
+from amplint.rewrite.statements import line_end, next_line
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
-_SAME_VALUE = frozenset(
-    ("view", "squeeze", "reshape", "flatten", "contiguous", "unsqueeze", "float", "view_as", "to", "cuda")
-)
+_LOSS = "torch.nn.BCELoss"
+_FUNCTION = "torch.nn.functional.binary_cross_entropy"
 _ADVICE = (
     "BCELoss takes probabilities, which CUDA autocast forbids; let the model return logits and use BCEWithLogitsLoss"
 )
+_SAME_TENSOR = frozenset(("view", "squeeze", "reshape", "flatten", "contiguous", "unsqueeze", "float", "view_as", "to"))
+_SIGMOID_CODE = '''\
+class {name}({base}):
+    """Sigmoid in float32: half precision rounds probabilities to 0 and 1."""
+
+    def forward(self, input):
+        return super().forward(input.float())'''
+_LOSS_CODE = '''\
+class {name}({base}):
+    """BCELoss in float32: autocast does not allow it in half precision."""
+
+    def forward(self, input, target):
+        with torch.autocast(device_type=input.device.type, enabled=False):
+            return super().forward(input.float(), target.float())'''
+_FUNCTION_CODE = '''\
+def {name}(input, target, *args, **kwargs):
+    """Binary cross entropy in float32: autocast does not allow it in half precision."""
+    with torch.autocast(device_type=input.device.type, enabled=False):
+        return {base}(input.float(), target.float(), *args, **kwargs)'''
 
 
 class Probabilities:
@@ -36,50 +58,100 @@ class Probabilities:
         self.file: SourceFile = facts.file
         self.sinks = sinks
         self.editor = editor
+        self.sigmoids = Sigmoids(facts, sinks)
         self._done: set[ast.AST] = set()
+        self._names: dict[str, str] = {}
+        self._code: dict[ast.stmt, list[str]] = {}
 
-    def repair(self, call: ast.Call) -> None:
-        """Run one loss and the sigmoids behind it in float32."""
-        if call in self._done:
-            return
-        self._done.add(call)
-        given = call.args[0] if call.args else None
+    def repair(self, calls: list[ast.Call]) -> None:
+        """Run losses and the sigmoids behind them in float32."""
+        pending = [call for call in calls if call not in self._done]
+        self._done.update(pending)
+        given = {}
+        for call in pending:
+            given[call] = self._probabilities(call)
+            found = self.sigmoids.behind(given[call])
+            if not found:
+                raise RefusalError(call, _ADVICE)
+            for sigmoid in found:
+                self._sigmoid(sigmoid)
+        makers = {call: self._makers(call) for call in pending}
+        for is_object in (True, False):
+            group = [call for call in pending if bool(makers[call]) is is_object]
+            if len(group) == 1 and self._is_plain(group[0]):
+                self._island(group[0], given[group[0]])
+                continue
+            for call in group:
+                for maker in makers[call]:
+                    self._rename(maker, "FullPrecisionBCELoss", _LOSS_CODE)
+                if not is_object:
+                    self._rename(call, "full_precision_bce", _FUNCTION_CODE)
+        if pending:
+            self._check_others({maker for found in makers.values() for maker in found})
+
+    def _probabilities(self, call: ast.Call) -> ast.expr:
+        """What a loss is given as probabilities."""
+        named = next((k.value for k in call.keywords if k.arg == "input"), None)
+        given = call.args[0] if call.args else named
         if given is None or isinstance(given, ast.Starred):
             raise RefusalError(call, _ADVICE)
+        return given
+
+    def _makers(self, call: ast.Call) -> list[ast.Call]:
+        """The calls that make the loss object, none where the loss is a function."""
+        if self.file.resolve(call.func):
+            return []
+        made = [value for value in self.file.values.of(call.func) if isinstance(value, ast.Call)]
+        return [value for value in made if _LOSS in self.file.resolve(value.func)]
+
+    def _check_others(self, known: set[ast.Call]) -> None:
+        """A loss object that goes where its calls can't be seen may be called under autocast."""
+        for call in self.file.names.calls:
+            if _LOSS in self.file.resolve(call.func) and call not in known and call not in self._done:
+                parent = self.file.parent(call)
+                if not isinstance(parent, ast.Assign) or not all(path_of(target) for target in parent.targets):
+                    raise RefusalError(call, f"where this loss is called can't be seen: {_ADVICE}")
+
+    # -- repairs ------------------------------------------------------------------------------------------------------
+
+    def _sigmoid(self, call: ast.Call) -> None:
+        names = self.file.resolve(call.func)
+        if call in self._done or any("oftmax" in name for name in names) or self._is_softmax(call):
+            return
+        self._done.add(call)
+        if LAYER in names:
+            self._rename(call, "FullPrecisionSigmoid", _SIGMOID_CODE)
+            return
+        inner = call.args[0] if call.args else call.func.value  # type: ignore[attr-defined]
+        if isinstance(inner, (ast.BinOp, ast.UnaryOp, ast.IfExp)):
+            self.editor.replace(inner, f"({self.file.segment(inner)}).float()")
+        else:
+            self.editor.insert(self.file.span(inner).end, ".float()")
+
+    @staticmethod
+    def _is_softmax(call: ast.Call) -> bool:
+        return isinstance(call.func, ast.Attribute) and call.func.attr == "softmax"
+
+    def _is_plain(self, call: ast.Call) -> bool:
+        """Whether a statement does little more than compute a loss of a name, so that it can be an island as it is."""
         statement = self.file.statement(call)
-        sigmoids = self._trace(given, 0, set())
-        if not sigmoids:
-            raise RefusalError(call, _ADVICE)
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Return)):
-            raise RefusalError(call, _ADVICE)
-        if any(
-            isinstance(n, ast.Call) and self.sinks.graph(owner_of(self.file, n)).is_source(n) for n in walk(statement)
-        ):
-            raise RefusalError(call, _ADVICE)
-        for sigmoid in sigmoids:
-            if sigmoid in self._done:
-                continue
-            self._done.add(sigmoid)
-            inner = sigmoid.args[0] if sigmoid.args else sigmoid.func.value  # type: ignore[attr-defined]
-            text = self.file.segment(inner)
-            if isinstance(inner, (ast.BinOp, ast.UnaryOp, ast.IfExp)):
-                self.editor.replace(inner, f"({text}).float()")
-            else:
-                self.editor.insert(self.file.span(inner).end, ".float()")
-        if given not in sigmoids:
-            if isinstance(given, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
-                self.editor.insert(self.file.span(given).end, ".float()")
-            else:
-                raise RefusalError(call, _ADVICE)
-        holder = self._tensor(given)
-        if statement not in self._done:
-            self._done.add(statement)
-            self.editor.wrap(
-                statement, statement, f"with torch.autocast(device_type={holder}.device.type, enabled=False):"
-            )
+            return False
+        graph = self.sinks.graph(owner_of(self.file, call))
+        if any(isinstance(node, ast.Call) and graph.is_source(node) for node in walk(statement)):
+            return False
+        given = self._probabilities(call)
+        return isinstance(given, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) and bool(self._tensor(given))
+
+    def _island(self, call: ast.Call, given: ast.expr) -> None:
+        statement = self.file.statement(call)
+        if not (isinstance(given, ast.Call) and given in self._done):
+            self.editor.insert(self.file.span(given).end, ".float()")
+        header = f"with torch.autocast(device_type={self._tensor(given)}.device.type, enabled=False):"
+        self.editor.wrap(statement, statement, header)
 
     def _tensor(self, node: ast.expr) -> str:
-        """A plain name of a tensor in an expression, whose device is that of the loss."""
+        """A plain name of a tensor in an expression, whose device is that of the loss; empty where there is none."""
         for inner in ast.walk(node):
             if isinstance(inner, (ast.Name, ast.Attribute)) and path_of(inner) and not self.file.resolve(inner):
                 parent = self.file.parent(inner)
@@ -87,75 +159,45 @@ class Probabilities:
                     parent, ast.Attribute
                 ):
                     return path_of(inner)
-                if isinstance(parent, ast.Attribute) and parent.attr in _SAME_VALUE:
+                if isinstance(parent, ast.Attribute) and parent.attr in _SAME_TENSOR:
                     return path_of(inner)
-        raise RefusalError(node, _ADVICE)
+        return ""
 
-    # -- tracing ------------------------------------------------------------------------------------------------------
+    # -- definitions --------------------------------------------------------------------------------------------------
 
-    def _trace(self, node: ast.expr, depth: int, seen: set[ast.AST], index: int | None = None) -> list[ast.Call]:
-        """The sigmoids that an expression surely comes from, empty where it may come from something else."""
-        if depth > 12 or node in seen:
-            return []
-        seen = seen | {node}
-        if isinstance(node, ast.Tuple) and index is not None and index < len(node.elts):
-            return self._trace(node.elts[index], depth + 1, seen)
-        if isinstance(node, ast.Call):
-            return self._trace_call(node, depth, seen, index)
-        if isinstance(node, ast.Subscript):
-            position = node.slice.value if isinstance(node.slice, ast.Constant) else None
-            return self._trace(node.value, depth + 1, seen, position if isinstance(position, int) else None)
-        if isinstance(node, ast.IfExp):
-            return self._all([(node.body, index), (node.orelse, index)], depth, seen)
-        if isinstance(node, ast.Name):
-            return self._trace_name(node, depth, seen, index)
-        return []
+    def _rename(self, call: ast.Call, name: str, code: str) -> None:
+        """Call a class or function of our own in the place of torch's; it is defined behind the imports."""
+        base = self.file.segment(call.func)
+        if not self.file.resolve(call.func):
+            raise RefusalError(call, _ADVICE)
+        if name not in self._names:
+            self._names[name] = free_name(self.file, (name, f"Amp{name}" if name[0].isupper() else f"amp_{name}"))
+            self._define(call, code.format(name=self._names[name], base=base))
+        self.editor.replace(call.func, self._names[name])
 
-    def _trace_call(self, call: ast.Call, depth: int, seen: set[ast.AST], index: int | None) -> list[ast.Call]:
-        names = self.file.resolve(call.func)
-        if names and names[0] in ("torch.sigmoid", "torch.nn.functional.sigmoid", "torch.special.expit"):
-            return [call]
-        if isinstance(call.func, ast.Attribute) and not names:
-            if call.func.attr == "sigmoid" and not call.args:
-                return [call]
-            if call.func.attr in _SAME_VALUE:
-                return self._trace(call.func.value, depth + 1, seen, index)
-        functions: tuple[Function, ...] = self.file.values.functions(call)
-        made = [v for v in self.file.values.of(call.func) if isinstance(v, ast.Call)]
-        if any("torch.nn.Sigmoid" in self.file.resolve(v.func) for v in made):
-            return [call]
-        if not functions:
-            return []
-        return self._all([(value, index) for function in functions for value in returns(function)], depth, seen)
+    def _define(self, call: ast.Call, code: str) -> None:
+        file = self.file
+        root = file.segment(call.func).split(".", 1)[0]
+        bound = [file.statement(binding.node) for binding in file.names.module.bindings.get(root, [])]
+        body = file.tree.body
+        first = next((i for i, s in enumerate(body) if s in bound and position(s) < position(call)), None)
+        if first is None or not all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in bound):
+            raise RefusalError(call, f"`{root}` is not imported at the top of the file; {_ADVICE}")
+        while first + 1 < len(body) and isinstance(body[first + 1], (ast.Import, ast.ImportFrom)):
+            first += 1
+        self._code.setdefault(body[first], []).append("\n\n" + code.replace("    ", self.editor.unit()))
 
-    def _trace_name(self, node: ast.Name, depth: int, seen: set[ast.AST], index: int | None) -> list[ast.Call]:
-        found: list[tuple[ast.expr, int | None]] = []
-        for binding in self.file.names.lookup(node):
-            if isinstance(binding.node, ast.Assign):
-                targets = targets_of(binding.node)
-                place = next((i for i, t in enumerate(targets) if isinstance(t, ast.Name) and t.id == node.id), 0)
-                direct = len(targets) == 1
-                found.append((binding.node.value, index if direct else place))
-            elif binding.kind == "param" and isinstance(binding.node, ast.arg):
-                arguments = self.file.parent(binding.node)
-                function = self.file.parent(arguments) if arguments is not None else None
-                if not isinstance(function, FUNCTIONS):
-                    return []
-                calls = self.file.values.calls(function)
-                for call in calls:
-                    given = self.file.values.argument(call, function, node.id)
-                    if given is None:
-                        return []
-                    found.append((given, index))
-            else:
-                return []
-        return self._all(found, depth, seen)
+    def write(self) -> None:
+        """Write the definitions that the repairs need."""
+        for place, codes in self._code.items():
+            encoded = self.file.encoded
+            blank, at = 0, next_line(encoded, self.file.span(place).end)
+            while at < len(encoded) and not encoded[at : line_end(encoded, at)].strip():
+                blank, at = blank + 1, next_line(encoded, at)
+            self.editor.insert_after(place, "\n".join(codes) + "\n" * max(0, 2 - blank))
+        self._code.clear()
 
-    def _all(self, sources: list[tuple[ast.expr, int | None]], depth: int, seen: set[ast.AST]) -> list[ast.Call]:
-        result: list[ast.Call] = []
-        for source, index in sources:
-            part = self._trace(source, depth + 1, seen, index)
-            if not part:
-                return []
-            result += part
-        return result
+
+def is_probability_loss(file: SourceFile, call: ast.Call) -> bool:
+    """Whether a call computes binary cross entropy of probabilities."""
+    return "binary_cross_entropy" in losses(file, call)

@@ -99,6 +99,8 @@ class Recorder:
             for name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
                 if hasattr(torch.optim.Optimizer, name):
                     self._patch(torch.optim.Optimizer, name, lambda *_: None)
+            for name in ("FloatTensor", "LongTensor", "ByteTensor", "BoolTensor", "IntTensor"):
+                self._patch(torch.cuda, name, getattr(torch, name))
             self._patch(torch.cuda, "is_bf16_supported", lambda *_: True)
             self._patch(torch.cuda, "max_memory_allocated", lambda *_: 0)
             for name in (
