@@ -54,7 +54,7 @@ def scaler_maybe_unbound(file: SourceFile) -> Iterator[Finding]:
             scaler.update()
     ```
 
-    Calls under a test of the scaler or of the same flag are silent.
+    Under a test, a call is reported only where the scaler is None on every way there: in the `else:` of `if scaler:`.
     """
     for violation in file.violations("scaler-maybe-unbound"):
         message = f"{named(violation.scaler or 'the scaler')} is None or unbound on a path that calls it"

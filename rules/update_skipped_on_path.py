@@ -65,7 +65,8 @@ def update_skipped_on_path(file: SourceFile) -> Iterator[Finding]:
             scaler.update()
     ```
 
-    Infinite gradients need no test of one's own: `scaler.step` skips the step by itself.
+    Infinite gradients need no test of one's own: `scaler.step` skips the step by itself. The fix also zeroes the
+    gradients of the skipped batch where the loop does so only at its end; where that is not seen, none is offered.
     """
     for violation in file.violations("update-skipped-on-path"):
         message = "a way round the loop reaches the next iteration without `update()`, which then raises here"
@@ -75,10 +76,17 @@ def update_skipped_on_path(file: SourceFile) -> Iterator[Finding]:
 
 
 def _fix(file: SourceFile, violation: Violation) -> Fix | None:
-    """Update before each `continue` of the loop that stands after the unscaling and has no update before it."""
+    """Update before each `continue` of the loop that stands after the unscaling and has no update before it.
+
+    The gradients of the skipped batch must go too: the next iteration would add to them. Where the loop zeroes them at
+    its end, that statement goes before the `continue` as well; where it is not seen to zero them, nothing is offered.
+    """
     call = call_at(file, violation.span) if violation.span == violation.place else None
     loop = innermost_loop(file, call) if call is not None else None
     if call is None or loop is None or not violation.scaler:
+        return None
+    zeroing = _zeroing(file, violation, loop, call)
+    if zeroing is None:
         return None
     edits = []
     for node in ast.walk(loop):
@@ -89,13 +97,40 @@ def _fix(file: SourceFile, violation: Violation) -> Fix | None:
             continue
         if _handles_what_precedes(file, node, call):
             return None
-        edit = statements.insert_before(file, node, f"{violation.scaler}.update()")
+        lines = [f"{violation.scaler}.update()", *(s for s in zeroing if not _holds(file, block, s))]
+        edit = statements.insert_before(file, node, "\n".join(lines))
         if edit is None:
             return None
         edits.append(edit)
     if not edits or not method_calls(file, loop, "update", violation.scaler):
         return None
-    return Fix(f"Call `{violation.scaler}.update()` before `continue`", tuple(edits), Applicability.UNSAFE)
+    also = " and zero the gradients" if zeroing else ""
+    return Fix(f"Call `{violation.scaler}.update()`{also} before `continue`", tuple(edits), Applicability.UNSAFE)
+
+
+def _zeroing(
+    file: SourceFile, violation: Violation, loop: ast.For | ast.AsyncFor | ast.While, call: ast.Call
+) -> list[str] | None:
+    """The statements that zero the gradients at the end of a loop, none where it does so at its start; None where
+    neither is seen.
+    """
+    backward = min((scale.lineno for scale in method_calls(file, loop, "scale", violation.scaler)), default=0)
+    zeros = method_calls(file, loop, "zero_grad", violation.optimizer)
+    if not zeros and len(violation.optimizers) < 2:
+        zeros = [
+            node
+            for node in ast.walk(loop)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "zero_grad"
+        ]
+    if any(zero.lineno < backward for zero in zeros):
+        return []
+    texts = dict.fromkeys(file.segment(zero) for zero in zeros if zero.lineno > call.lineno)
+    whole = all(isinstance(file.statement(zero), ast.Expr) for zero in zeros)
+    return list(texts) if len(texts) == 1 and whole else None
+
+
+def _holds(file: SourceFile, block: list[ast.stmt], text: str) -> bool:
+    return any(file.segment(statement) == text for statement in block)
 
 
 def _handles_what_precedes(file: SourceFile, node: ast.AST, call: ast.Call) -> bool:

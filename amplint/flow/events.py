@@ -14,7 +14,7 @@ from amplint.flow.protocol import (
     advance,
 )
 from amplint.flow.reports import Reports
-from amplint.flow.verdicts import Hit, Where, blame
+from amplint.flow.verdicts import ANY_WAY, Hit, Where, blame
 from amplint.flow.worlds import Mark, World, Worlds
 from amplint.model import Label
 
@@ -35,6 +35,10 @@ class Events(Reports):
         """The worlds after an event."""
         if event.kind not in ("backward", "scale") and any(key[0] == "run" for key in world.marks):
             world = world.copy(marks={key: mark for key, mark in world.marks.items() if key[0] != "run"})
+        after = self._fed(event, world)
+        return after if self.several else [world.settled() for world in after]
+
+    def _fed(self, event: ir.Event, world: World) -> Worlds:
         if event.kind in _OF_SCALER:
             return self._feed_scaler(event, world)
         if event.kind in ("backward", "autograd"):
@@ -55,6 +59,7 @@ class Events(Reports):
             self.unbound(event, world, place)
             return []
         self.count(event, world)
+        self.bound(event, world, place)
         if (found is not None and found[0] == "off") or self.guards.is_absent(name, world):
             return [world]
         self.places[name] = place
@@ -234,8 +239,15 @@ class Events(Reports):
             else:
                 world = world.typed(key, state)
         if event.kind == "zero-grad":
-            world = world.marked(("zero", optimizer or ""), self.mark(event.span))
+            world = self._zeroed(event, optimizer, world)
         return world
+
+    def _zeroed(self, event: ir.Event, optimizer: str | None, world: World) -> World:
+        """The world with a mark where gradients were zeroed: those of one optimizer or, without one, of any."""
+        if optimizer is None:
+            marks = {key: mark for key, mark in world.marks.items() if key[0] != "zero"}
+            world = world.copy(marks=marks)
+        return world.marked(("zero", optimizer or ""), self.mark(event.span))
 
     def _matters(self, fault: Fault, optimizer: str) -> bool:
         """Whether a bypass is one: a scaler that never steps is a fixed multiplier, which Adam does not feel."""
@@ -247,7 +259,7 @@ class Events(Reports):
         """A clip or another use of gradients: wrong while they are scaled, whoever owns them."""
         owner = self._owner(event)
         if not self.quiet:
-            self.tally.count("any-way", self.where(event), world)
+            self.tally.count(ANY_WAY, self.where(event), world)
         live = [name for name in world.scalers() if ("escaped", name) not in world.types]
         if len(live) < len(world.scalers()):
             return world
@@ -259,6 +271,8 @@ class Events(Reports):
         every = [state for states in owned.values() for state in states.values()]
         if any(state in ("unscaled", "early", UNKNOWN, "mixed", "late", "plain") for state in every):
             return world
+        if any(self._thrown_away(name, optimizer, world) for name, states in owned.items() for optimizer in states):
+            return world
         for name, states in owned.items():
             self.count(event, world)
             for optimizer, state in states.items():
@@ -269,6 +283,12 @@ class Events(Reports):
                     self.report(event, fault, name, optimizer if optimizer != "*" else None, world)
                     break
         return world
+
+    @staticmethod
+    def _thrown_away(name: str, optimizer: str, world: World) -> bool:
+        """Whether gradients were unscaled and then zeroed: it may be these that are used, whatever others are."""
+        unscaled = world.state("stage", name, optimizer) == "unscaled"
+        return unscaled and world.state("gradients", name, optimizer) == "cleared"
 
     def _owner(self, event: ir.Event) -> str | None:
         """The optimizer whose parameters an event uses, where the only candidate is known: the one that got them, or

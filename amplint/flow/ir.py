@@ -281,7 +281,7 @@ class Procedure:
     `name` is dotted (`Trainer.fit`, `main.<closure>`). `outer` is the procedure around a closure. `owner` is the
     class of a method, `receiver` its first parameter. `rebound` are the names assigned in it. `made` are the names
     that it binds to a new scaler, and which are unbound until then. `objects` are the paths of scalers and optimizers
-    that its events name.
+    that its events name. `opens` tells whether something in it may raise before its first event.
     """
 
     __slots__ = (
@@ -290,6 +290,7 @@ class Procedure:
         "made",
         "name",
         "objects",
+        "opens",
         "outer",
         "owner",
         "params",
@@ -310,6 +311,7 @@ class Procedure:
         self.outer: str | None = None
         self.made: tuple[str, ...] = ()
         self.objects: tuple[str, ...] = ()
+        self.opens = False
 
 
 def inner_blocks(statement: Stmt) -> tuple[Block, ...]:

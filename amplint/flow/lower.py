@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from amplint.flow import ir
@@ -14,6 +15,7 @@ from amplint.flow.kinds import SCALER, Kinds
 from amplint.flow.lower_statements import StatementLowering
 from amplint.flow.program import MODULE, ClassInfo, Imported, Program
 from amplint.flow.prune import prune
+from amplint.flow.risks import settle
 from amplint.flow.vocabulary import AUTOCASTS
 from amplint.model import Span
 
@@ -75,7 +77,8 @@ def lower(file: SourceFile) -> Program:
         program.classes[name] = info
     program.globals = _assignments(program.procedures[MODULE].body)
     program.duplicates = tuple(context.duplicates)
-    program.counters = frozenset(context.counters)
+    program.counters = frozenset(_counters(context))
+    settle(program)
     prune(program)
     return program
 
@@ -97,6 +100,15 @@ def _add_imported(program: Program, context: Context) -> None:
                     program.imported[function.name] = Imported(other.file, other.at * FAR, shown.replace(os.sep, "/"))
                     waiting.append(procedure)
                     break
+
+
+def _counters(context: Context) -> Iterator[Span]:
+    """The tests of counters in the file and in the other files that it calls, where their procedures stand."""
+    yield from context.counters
+    for other in context.others.contexts.values():
+        if other is not None:
+            by = other.at * FAR
+            yield from (Span(span.start + by, span.end + by) for span in other.counters)
 
 
 def _procedure(function: Function, context: Context) -> ir.Procedure:

@@ -24,7 +24,6 @@ class Lowering:
         self.kinds = context.kinds
         self.file = context.file
         self.out: list[ir.Stmt] = []
-        self.tries = 0
         self.inner: list[str] = []
 
     def name(self, path: str) -> str:

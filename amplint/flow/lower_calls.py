@@ -326,7 +326,7 @@ class CallLowering(CalleeLowering):
             n.startswith(("torch.optim.lr_scheduler", "torch.save", "torch.cuda.", "logging.", "math.", "time."))
             for n in names
         )
-        if self.tries and not harmless:
+        if not harmless:
             self.out.append(ir.Risk())
         if path_of(receiver) is not None and path_of(receiver) == self.function.receiver and HOOK_NAME.search(callee):
             self.out.append(ir.Suspend())  # a method of a class that can't be seen

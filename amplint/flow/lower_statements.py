@@ -23,8 +23,10 @@ class StatementLowering(CallLowering):
     def block(self, body: list[ast.stmt]) -> ir.Block:
         """The statements of a block."""
         out, self.out = self.out, []
-        for statement in body:
+        for index, statement in enumerate(body):
             before = self.context.temporaries
+            if isinstance(statement, ast.If) and resets_counter(statement, body[index + 1 :]):
+                self.context.counters.append(self.file.span(statement.test))
             self.statement(statement)
             made_here = range(before + 1, self.context.temporaries + 1)
             if made_here and not isinstance(statement, _COMPOUND):
@@ -181,8 +183,6 @@ class StatementLowering(CallLowering):
         test = self.condition(node.test)
         then, orelse = self.block(node.body), self.block(node.orelse)
         text = " ".join(self.file.segment(node.test).split())
-        if resets_counter(node):
-            self.context.counters.append(self.file.span(node.test))
         self.out.append(ir.If(test, then, orelse, self.file.span(node.test), text))
 
     def for_loop(self, node: ast.For | ast.AsyncFor) -> None:
@@ -247,9 +247,7 @@ class StatementLowering(CallLowering):
     def attempt(self, node: ast.stmt) -> None:
         """`try`."""
         assert isinstance(node, _TRY)
-        self.tries += 1
         body = self.block(node.body)
-        self.tries -= 1
         handlers = tuple(self.block(handler.body) for handler in node.handlers)
         self.out.append(ir.Try(body, handlers, self.block(node.orelse), self.block(node.finalbody)))
 

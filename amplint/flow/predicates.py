@@ -48,12 +48,16 @@ def parts_read(node: ast.FunctionDef, receiver: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def resets_counter(node: ast.If) -> bool:
-    """Whether an `if` compares a name that an arm of it, which steps, sets back to zero (`if n == 4: ...; n = 0`)."""
+def resets_counter(node: ast.If, rest: list[ast.stmt]) -> bool:
+    """Whether an `if` compares a name that an arm of it, which steps, sets back to zero (`if n == 4: ...; n = 0`).
+
+    `rest` is what follows the `if` in its block: the other arm of one that ends in `continue`.
+    """
     if not isinstance(node.test, ast.Compare):
         return False
     compared = {path_of(side) for side in (node.test.left, *node.test.comparators)} - {None}
-    for arm in (node.body, node.orelse):
+    skips = bool(node.body) and isinstance(node.body[-1], ast.Continue)
+    for arm in (node.body, node.orelse, rest if skips else []):
         zeroed = {path_of(s.targets[0]) for s in arm if isinstance(s, ast.Assign) and _is_zero(s.value)}
         calls = (n for s in arm for n in ast.walk(s) if isinstance(n, ast.Call))
         if compared & zeroed and any("step" in last_name(call.func) for call in calls):

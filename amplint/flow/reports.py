@@ -9,8 +9,10 @@ from amplint.flow.program import Program
 from amplint.flow.protocol import GRADIENTS, SEVERAL_OPTIMIZERS, Fault, advance
 from amplint.flow.values import Values
 from amplint.flow.verdicts import (
+    ANY_WAY,
     CERTAIN_ONLY,
     SEEN_FROM_CALLER,
+    THERE,
     Hit,
     Tally,
     Where,
@@ -37,10 +39,23 @@ class Reports(Values):
             self.tally.count(event.kind, self.where(event), world)
 
     def unbound(self, event: ir.Event, world: World, place: str) -> None:
-        # A test around the use may exclude this world in a way that can't be seen; an element is never known to be
-        # there.
-        if not self.branches and "[" not in place:
+        """Report a scaler that is None or unbound; an element of a collection is never known to be there.
+
+        A test around the use may exclude this world in a way that can't be seen, so within one all worlds must agree.
+        """
+        if "[" in place:
+            return
+        if not self.branches:
             self.hit(event, "scaler-maybe-unbound", world, place, None)
+        elif not self.stack and not self.quiet:
+            self.tally.count(THERE + place, self.where(event), world)
+            self.hit(event, "scaler-maybe-unbound", world, place, None, way=THERE + place)
+
+    def bound(self, event: ir.Event, world: World, place: str) -> None:
+        """Note that a scaler is there in a world."""
+        if not self.quiet and not self.stack:
+            self.tally.count(THERE + place, self.where(event), world)
+            self.tally.alive.add(THERE + place)
 
     def report(self, event: ir.Event, fault: Fault, name: str, optimizer: str | None, world: World) -> None:
         """Name a fault as the catalogue does and record it."""
@@ -65,7 +80,7 @@ class Reports(Values):
             if stage.old and world.trail and not self._at_boundary(world) and self._loop_updates():
                 kind = "update-skipped-on-path"
         elif kind == "no-gradients-at-step":
-            partner = blamed = marks.get(("zero", optimizer or ""), marks.get(("zero", "")))
+            partner = blamed = self._zeroed_at(optimizer, world)
             if blamed is None or blamed.old:
                 return
         elif kind == "unscaled-backward":
@@ -122,10 +137,12 @@ class Reports(Values):
 
     def _within_iteration(self, kind: str) -> bool:
         """Whether a loop around a second step is part of an iteration: it has no backward, and `update()` follows."""
-        if kind != "scaler-step-twice" or len(self.loops) < 2:
+        if kind != "scaler-step-twice" or not self.loops:
             return False
         inner, *outer = (self.program.kinds(loop.body) for loop in reversed(self.loops))
-        return not inner & {"backward", "update"} and any("update" in kinds for kinds in outer)
+        if inner & {"backward", "update"}:
+            return False
+        return any("update" in kinds for kinds in outer) if outer else self.program.any_event("update")
 
     def _loop_updates(self) -> bool:
         return bool(self.loops) and "update" in self.program.kinds(self.loops[-1].body)
@@ -141,6 +158,7 @@ class Reports(Values):
         blamed: Mark | None = None,
         partner: Mark | None = None,
         raises: bool = False,
+        way: str = "",
     ) -> None:
         if self.quiet:
             return
@@ -148,8 +166,14 @@ class Reports(Values):
         related: Span | None
         if blamed is not None:
             place = Where(blamed.span, blamed.stack, blamed.procedure)
+            if kind == "no-gradients-at-step":  # a helper that zeroes is not wrong by itself
+                place = blame(place, self.mark(event.span))
             inner = blamed.span
             related = event.span
+        elif partner is not None and partner.old and partner[:2] == here[:2] and kind in SEEN_FROM_CALLER:
+            place = self._repeated(here)
+            inner = event.span
+            related = partner.span
         else:
             place = blame(here, partner) if self._is_innocent(kind) else here
             inner = event.span
@@ -176,7 +200,14 @@ class Reports(Values):
             event.threshold,
             optimizer_class=self.families.get(optimizer or "", ""),
         )
-        self.tally.hit("any-way" if kind in CERTAIN_ONLY else event.kind, here, world, hit)
+        self.tally.hit(way or (ANY_WAY if kind in CERTAIN_ONLY else event.kind), here, world, hit)
+
+    def _repeated(self, here: Where) -> Where:
+        """An event that the innermost loop repeats, as seen from the function of that loop."""
+        loop = self.loops[-1].span.start if self.loops else here.span.start
+        bodies = [frame.procedure.span for frame in self.frames]
+        depth = max((at for at, body in enumerate(bodies) if body.start <= loop < body.end), default=0)
+        return Where(here.stack[depth], here.stack[:depth], "") if depth < len(here.stack) else here
 
     def _from_here(self, place: Where, other: Where | Mark | None) -> Where | None:
         """A place as seen from this file: the call that leads to it; None if all happens in the other file."""
@@ -230,12 +261,16 @@ class Reports(Values):
             ),
             (None if plain else marks.get(("stage", name, optimizer or "*")), "unscaled or stepped here"),
             (marks.get(("update", name)) if kind.startswith("update-be") else None, "updated here"),
-            (marks.get(("zero", optimizer or "")) if kind == "no-gradients-at-step" else None, "zeroed here"),
+            (self._zeroed_at(optimizer, world) if kind == "no-gradients-at-step" else None, "zeroed here"),
         )
         labels = [Label(mark.span, text) for mark, text in named if mark is not None and mark.span != place.span]
-        if event.span != place.span:
+        if event.span not in (place.span, *(label.span for label in labels)):
             labels.append(Label(event.span, f"{_DID.get(event.kind, 'used')} here"))
         return tuple(labels)
+
+    @staticmethod
+    def _zeroed_at(optimizer: str | None, world: World) -> Mark | None:
+        return world.marks.get(("zero", optimizer or ""), world.marks.get(("zero", "")))
 
     def gradients(self, state: str, event: str) -> tuple[str, Fault | None]:
         if self.several and (state, event) in SEVERAL_OPTIMIZERS:

@@ -77,9 +77,11 @@ class Statements(Calls):
         if isinstance(statement, ir.Within):
             return self.within(statement, worlds)
         if isinstance(statement, ir.Invoke):
-            if self.sinks and self.program.kinds(self.program.procedures[statement.target].body):
-                self.sinks[-1] += worlds
-            return Out([after for world in worlds for after in self.invoke(statement, world)])
+            callee = self.program.procedures[statement.target]
+            done = [back for world in worlds for back in self.invoke(statement, world)]
+            if self.sinks and self.program.kinds(callee.body):
+                self.sinks[-1] += worlds if callee.opens else done
+            return Out(done)
         if isinstance(statement, ir.Return):
             result = self.frame.resolve(f"%{RESULT}")
             returned: Out = Out([])

@@ -78,16 +78,29 @@ def worded(trail: tuple[Step, ...]) -> tuple[Label, ...]:
     return tuple(labels[-4:])
 
 
+ANY_WAY = "any-way"
+THERE = "there: "
+"""Ways of counting an event for which it does not matter how its worlds came there; the second, with the path of a
+scaler, asks whether the scaler is there.
+"""
+
+
 class Tally:
-    """Hits and the worlds in which they were possible, of one root or of all."""
+    """Hits and the worlds in which they were possible, of one root or of all.
+
+    `alive` are the ways (`THERE` and a path) of scalers that were met where they are there: one that never is may be
+    set from outside.
+    """
 
     def __init__(self) -> None:
+        self.alive: set[str] = set()
         self._totals: dict[tuple[object, ...], int] = {}
         self._hits: dict[tuple[object, ...], tuple[int, Hit]] = {}
 
     @staticmethod
     def _key(event: str, where: Where, world: World) -> tuple[object, ...]:
-        came = (world.types.get(("lap",)), world.types.get(("wrong",))) if event != "any-way" else None
+        any_way = event == ANY_WAY or event.startswith(THERE)
+        came = None if any_way else (world.types.get(("lap",)), world.types.get(("wrong",)))
         return event, where.span, where.stack, came
 
     def count(self, event: str, where: Where, world: World) -> None:
@@ -110,7 +123,9 @@ class Tally:
         for key, (count, hit) in self._hits.items():
             came = key[3]
             proves = came is None or (isinstance(came, tuple) and came[1] is None)
-            certain.append((hit, proves and count >= self._totals.get(key[:4], 0)))
+            sure = proves and count >= self._totals.get(key[:4], 0)
+            if not str(key[0]).startswith(THERE) or (sure and key[0] in self.alive):
+                certain.append((hit, sure))
         return certain
 
 

@@ -152,6 +152,18 @@ class World:
         known = {self.types["gradients", scaler, optimizer] for optimizer in self.optimizers(scaler)}
         return known or {self.state("gradients", scaler, "*")}
 
+    def settled(self) -> World:
+        """The world in which the only optimizer met stands for any other, so that worlds do not differ in both."""
+        types: dict[Key, str] | None = None
+        for scaler in self.scalers():
+            met = self.optimizers(scaler)
+            for table in ("stage", "gradients") if len(met) == 1 else ():
+                state = self.types.get((table, scaler, met[0]))
+                if state is not None and self.types.get((table, scaler, "*")) != state:
+                    types = dict(self.types) if types is None else types
+                    types[table, scaler, "*"] = state
+        return self if types is None else self.copy(types=types)
+
     def track(self, scaler: str, scale: str, stage: str, checks: str, gradients: str) -> World:
         """The world with a scaler in the given states, whatever was known of it before."""
         kept = {key: value for key, value in self.types.items() if len(key) < 2 or key[1] != scaler}

@@ -9,7 +9,7 @@ from amplint.flow.violations import KINDS, Violation, find
 from amplint.flow.violations import analyse as run_engine
 from amplint.settings import DEFAULT
 from amplint.source import SourceFile
-from tests.flow import programs_found, programs_objects, programs_variations  # noqa: F401
+from tests.flow import programs_found, programs_helpers, programs_objects, programs_variations  # noqa: F401
 from tests.flow.programs import PROGRAMS, expected
 
 

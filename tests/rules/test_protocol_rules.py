@@ -260,6 +260,47 @@ def test_update_goes_before_each_continue() -> None:
     assert "if limit: scaler.update(); continue\n" in fixed(text, unsafe=True)
 
 
+SKIP = ("scaler.scale(loss).backward()", "scaler.unscale_(optimizer)", "if limit:", "    log(limit)", "    continue")
+STEP = ("scaler.step(optimizer)", "scaler.update()")
+
+
+@pytest.mark.parametrize(
+    ("zero", "added"),
+    [
+        pytest.param("optimizer.zero_grad(set_to_none=True)", "optimizer.zero_grad(set_to_none=True)", id="optimizer"),
+        pytest.param("model.zero_grad()", "model.zero_grad()", id="model"),
+    ],
+)
+def test_gradients_that_the_end_of_the_loop_zeroes_are_zeroed_before_each_continue(zero: str, added: str) -> None:
+    text = accumulation(*SKIP, *STEP, zero)
+    right = (*SKIP[:-1], "    scaler.update()", f"    {added}", "    continue")
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP202", 10)]
+    assert fixed(text, unsafe=True) == accumulation(*right, *STEP, zero)
+    assert found(fixed(text, unsafe=True)) == []
+
+
+def test_gradients_that_were_zeroed_before_the_continue_are_not_zeroed_again() -> None:
+    skip = (*SKIP[:3], "    optimizer.zero_grad()", "    continue")
+    right = (*SKIP[:3], "    optimizer.zero_grad()", "    scaler.update()", "    continue")
+    assert fixed(accumulation(*skip, *STEP, "optimizer.zero_grad()"), unsafe=True) == accumulation(
+        *right, *STEP, "optimizer.zero_grad()"
+    )
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        pytest.param((), id="nothing zeroes them in view"),
+        pytest.param(("model.zero_grad()", "other.zero_grad()"), id="two others"),
+        pytest.param(("zero = optimizer.zero_grad()",), id="not a statement"),
+    ],
+)
+def test_update_before_continue_is_not_offered_where_the_gradients_would_stay(tail: tuple[str, ...]) -> None:
+    text = accumulation(*SKIP, *STEP, *tail)
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP202", 10)]
+    assert fixed(text, unsafe=True) == text
+
+
 def test_update_in_a_handler_of_the_forward_is_left_to_the_user() -> None:
     text = loop(
         "try:",

@@ -1,0 +1,285 @@
+"""Programs in which half of the story lies in a helper, a handler or the arm of a test."""
+
+from __future__ import annotations
+
+from tests.flow.programs import program
+
+program(
+    "a helper unscales in a try, and the handler does nothing",
+    """
+    def unscale(opt, scaler):
+        scaler.unscale_(opt)
+
+    def train(model, opt, loader):
+        scaler = GradScaler("cpu")
+        for x in loader:
+            opt.zero_grad()
+            scaler.scale(model(x).mean()).backward()
+            try:
+                unscale(opt, scaler)
+            except RuntimeError:
+                pass
+            clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(opt)
+            scaler.update()
+""",
+)
+program(
+    "a helper that computes first may not come to its unscale_",
+    """
+    def unscale(opt, scaler, model, x):
+        check(model, x)
+        scaler.unscale_(opt)
+
+    def train(model, opt, loader):
+        scaler = GradScaler("cpu")
+        for x in loader:
+            opt.zero_grad()
+            scaler.scale(model(x).mean()).backward()
+            try:
+                unscale(opt, scaler, model, x)
+            except RuntimeError:
+                pass
+            clip_grad_norm_(model.parameters(), 1.0)  # !clip-before-unscale
+            scaler.step(opt)
+            scaler.update()
+""",
+)
+program(
+    "a helper of helpers raises before the first event of either",
+    """
+    def forward(model, x):
+        return check(model(x))
+
+    def whole(model, opt, x, scaler):
+        loss = forward(model, x)
+        scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+
+    def train(model, opt, loader):
+        scaler = GradScaler("cpu")
+        for x in loader:
+            opt.zero_grad()
+            try:
+                whole(model, opt, x, scaler)
+            except RuntimeError:
+                scaler.update()  # !update-before-step
+""",
+)
+program(
+    "gradients are unscaled and thrown away before a clip, and others are scaled",
+    """
+    def train(model, opt, model_b, opt_b, loader):
+        scaler = GradScaler("cpu")
+        for x in loader:
+            opt_b.zero_grad()
+            scaler.scale(model_b(x).mean()).backward()
+            scaler.unscale_(opt_b)
+            scaler.step(opt_b)
+            scaler.update()
+            opt.zero_grad()
+            scaler.scale(model_b(model(x)).mean()).backward()
+            try:
+                scaler.unscale_(opt)
+            finally:
+                opt.zero_grad()  # !no-gradients-at-step
+            clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(opt)
+            scaler.update()
+""",
+)
+program(
+    "a helper throws the gradients away, and another zero_grad is right",
+    """
+    def finish(opt):
+        opt.zero_grad()
+
+    def train(model, opt, loader):
+        scaler = GradScaler("cpu")
+        for x in loader:
+            opt.zero_grad()
+            scaler.scale(model(x).mean()).backward()
+            scaler.unscale_(opt)
+            finish(opt)  # !no-gradients-at-step
+            scaler.step(opt)
+            scaler.update()
+""",
+)
+program(
+    "the model throws the gradients away, and the optimizer's zero_grad is right",
+    """
+    def train(model, opt, loader):
+        scaler = GradScaler("cpu")
+        for x in loader:
+            opt.zero_grad()
+            scaler.scale(model(x).mean()).backward()
+            model.zero_grad()  # !no-gradients-at-step
+            scaler.step(opt)
+            scaler.update()
+""",
+)
+program(
+    "a loop in the caller steps three times through a helper",
+    """
+    class T:
+        def __init__(self, opt):
+            self.gs = GradScaler("cpu")
+            self.opt = opt
+
+        def _step(self):
+            self.gs.step(self.opt)
+
+        def fit(self, model, loader):
+            for x in loader:
+                self.gs.scale(model(x).mean()).backward()
+                for _ in range(3):
+                    self._step()  # !scaler-step-twice
+                self.gs.update()
+""",
+)
+program(
+    "a loop inside the helper steps three times",
+    """
+    class T:
+        def __init__(self, opt):
+            self.gs = GradScaler("cpu")
+            self.opt = opt
+
+        def _step(self):
+            for _ in range(3):
+                self.gs.step(self.opt)  # !scaler-step-twice
+
+        def fit(self, model, loader):
+            for x in loader:
+                self.gs.scale(model(x).mean()).backward()
+                self._step()
+                self.gs.update()
+""",
+)
+program(
+    "a counter is compared, skips the step and is set back after the arm",
+    """
+    def train(model, opt, loader):
+        scaler = GradScaler("cpu")
+        n = 0
+        for x in loader:
+            scaler.scale(model(x).mean()).backward()
+            n += 1
+            scaler.unscale_(opt)  # !unscale-in-accumulation
+            if n < 4:
+                continue
+            n = 0
+            scaler.step(opt)
+            scaler.update()
+            opt.zero_grad()
+""",
+)
+program(
+    "the loss is scaled in one arm only, with accumulation",
+    """
+    def train(model, opt, loader):
+        scaler = GradScaler("cpu")
+        for i, (x, y) in enumerate(loader):
+            loss = model(x).sum()
+            if y > 0.5:
+                loss = scaler.scale(loss)
+            loss.backward()  # !unscaled-backward
+            if i % 2 == 1:
+                scaler.step(opt)
+                scaler.update()
+                opt.zero_grad()
+""",
+)
+program(
+    "a None scaler in the arm of its own test",
+    """
+    def train(model, opt, loader, flag):
+        scaler = GradScaler("cpu") if flag else None
+        for x in loader:
+            loss = model(x).sum()
+            if scaler:
+                scaler.scale(loss).backward()
+                scaler.step(opt)
+                scaler.update()
+            else:
+                loss.backward()
+                scaler.step(opt)  # !scaler-maybe-unbound
+""",
+)
+program(
+    "a None scaler in the arm of the flag that decides, the wrong way round",
+    """
+    def train(model, opt, loader, flag):
+        scaler = None
+        if flag:
+            scaler = GradScaler("cpu")
+        for x in loader:
+            loss = model(x).sum()
+            if flag:
+                scaler.scale(loss).backward()
+                scaler.step(opt)
+                scaler.update()
+            else:
+                loss.backward()
+                opt.step()
+            if not flag:
+                scaler.update()  # !scaler-maybe-unbound
+""",
+)
+program(
+    "a scaler that some other test tells to be there",
+    """
+    def train(model, opt, loader, flag, warm):
+        scaler = None
+        if flag:
+            scaler = GradScaler("cpu")
+        for x in loader:
+            loss = model(x).sum()
+            if warm:
+                scaler.scale(loss).backward()
+                scaler.step(opt)
+                scaler.update()
+            else:
+                loss.backward()
+                opt.step()
+""",
+)
+program(
+    "a scaler that is set from outside, under a flag",
+    """
+    class T:
+        def __init__(self, opt, amp):
+            self.opt = opt
+            self.amp = amp
+            self.scaler = None
+
+        def fit(self, model, loader):
+            for x in loader:
+                loss = model(x).sum()
+                if self.amp:
+                    self.scaler.scale(loss).backward()
+                    self.scaler.step(self.opt)
+                    self.scaler.update()
+                else:
+                    loss.backward()
+                    self.opt.step()
+""",
+)
+program(
+    "a helper's scaler that one caller does not give",
+    """
+    def run(model, opt, loader, mode, scaler=None):
+        for x in loader:
+            loss = model(x).sum()
+            if mode == "train":
+                scaler.scale(loss).backward()
+                scaler.step(opt)
+                scaler.update()
+
+    def main(model, opt, loader):
+        scaler = GradScaler("cpu")
+        run(model, opt, loader, "train", scaler)
+        run(model, opt, loader, "val")
+""",
+)
