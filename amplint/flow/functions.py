@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from amplint.names import Scope
     from amplint.source import SourceFile
 
+_SCHEDULES = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")
+
 
 class Function:
     """A function, method, lambda or the module's own code (`node` is then the module)."""
@@ -98,7 +100,7 @@ class Functions:
             names = set(self.file.resolve(base))
             if SCALERS & names:
                 self.scaler_classes.add(name)
-            if any(known.startswith("torch.optim.") for known in names):
+            if any(known.startswith("torch.optim.") and not known.startswith(_SCHEDULES) for known in names):
                 self.optimizer_classes.add(name)
             if isinstance(base, ast.Name) and base.id in self.classes and base.id not in (*seen, name):
                 found.update(self._class(base.id, self.classes[base.id], (*seen, name)))

@@ -18,7 +18,8 @@ _DEVICE = re.compile(r"(?:^|[._])(?:device|dev)$|^DEVICE$|\.DEVICE$|Device$", re
 _OBJECTS = frozenset(("torch.device", "torch.accelerator.current_accelerator"))
 _DEFAULTS = frozenset(("torch.set_default_tensor_type", "torch.set_default_device"))
 _CPU_SCALER_SINCE = (2, 3)
-"""The first torch in which a scaler works on tensors of the CPU, should the script keep them there."""
+"""The first torch in which a scaler works on tensors of the CPU, should the script keep them there although there is
+a GPU: scaling is exact in float32, and a region for CUDA does nothing to them."""
 _ASKS = re.compile(r"cuda|gpu|device|accel", re.I)
 
 
@@ -76,8 +77,7 @@ def find(facts: Facts, at: ast.stmt, module: str) -> Device | None:
     if asked := _question(file, at):
         return Device('"cuda"', asked)
     floor = file.settings.target_torch
-    # A module that makes its own optimizer is moved later, so its own device says nothing yet.
-    if (not uses_gpu(file) or module.startswith("self")) and (floor is None or floor >= _CPU_SCALER_SINCE):
+    if floor is None or floor >= _CPU_SCALER_SINCE:
         return Device('"cuda"', "torch.cuda.is_available()")
     if module:
         return Device(f"next({module}.parameters()).device.type", f"next({module}.parameters()).is_cuda")
@@ -268,26 +268,39 @@ def _is_moved(file: SourceFile) -> bool:
 
 
 def _question(file: SourceFile, at: ast.stmt) -> str:
-    """The condition under which the script puts things on a GPU, where it is in view at a statement."""
-    for call in _moves(file):
-        child: ast.AST = call
-        current = file.parent(call)
-        while current is not None and not isinstance(current, ast.Module):
-            if isinstance(current, (ast.If, ast.IfExp)) and _ASKS.search(file.segment(current.test)):
-                if child in (current.orelse if isinstance(current.orelse, list) else [current.orelse]):
-                    return ""
-                return _condition(file, current.test, at)
-            child, current = current, file.parent(current)
-    return ""
+    """The condition under which the script puts things on a GPU, where it is one and in view at a statement."""
+    tests: list[tuple[ast.expr, bool]] = [test for call in _moves(file) if (test := _asks(file, call)) is not None]
+    if len({(path_of(test).rsplit(".", 1)[-1] or file.segment(test), holds) for test, holds in tests}) != 1:
+        return ""
+    return next((text for test, holds in tests if (text := _condition(file, test, holds, at))), "")
 
 
-def _condition(file: SourceFile, test: ast.expr, at: ast.stmt) -> str:
-    text = file.segment(test)
+def _asks(file: SourceFile, call: ast.Call) -> tuple[ast.expr, bool] | None:
+    """The outermost test of a GPU around a call in its function, and whether it holds there."""
+    found = None
+    child: ast.AST = call
+    current = file.parent(call)
+    while current is not None and not isinstance(current, (ast.Module, *FUNCTIONS)):
+        if isinstance(current, (ast.If, ast.IfExp)) and _ASKS.search(file.segment(current.test)):
+            test, holds = current.test, child not in _members(current.orelse)
+            while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+                test, holds = test.operand, not holds
+            found = test, holds
+        child, current = current, file.parent(current)
+    return found
+
+
+def _members(arm: list[ast.stmt] | ast.expr) -> list[ast.AST]:
+    return list(arm) if isinstance(arm, list) else [arm]
+
+
+def _condition(file: SourceFile, test: ast.expr, holds: bool, at: ast.stmt) -> str:
+    text = file.segment(test) if holds else f"not {file.segment(test)}"
     if isinstance(test, ast.Call) and file.resolve(test.func) == ("torch.cuda.is_available",):
         return text
     if not path_of(test) or not _visible(file, test, at):
         return ""
-    return text if only(Classifier(file).of(test), BOOL) else f"bool({text})"
+    return text if not holds or only(Classifier(file).of(test), BOOL) else f"bool({text})"
 
 
 def _is_asked(file: SourceFile, node: ast.AST) -> bool:
