@@ -228,9 +228,22 @@ class Facts:
                 "lr_scheduler" in n or "swa_utils" in n or n.startswith("gym") for n in names
             ):
                 continue
+            if self._is_schedule(use.value):
+                continue
             if not self.file.values.functions(call):
                 found.append(call)
         return found
+
+    def _is_schedule(self, node: ast.expr) -> bool:
+        """Whether an object is of a class of the file that extends one of torch's schedulers."""
+        bases = [
+            base
+            for cls in self.file.values.constructed(node)
+            if isinstance(cls, ast.ClassDef)
+            for entry in self.file.values.lineage(cls)
+            for base in entry.bases
+        ]
+        return any("lr_scheduler" in name for base in bases for name in self.file.resolve(base))
 
     @cached_property
     def trainer_names(self) -> frozenset[str]:

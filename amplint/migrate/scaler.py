@@ -11,7 +11,8 @@ from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
 from amplint.migrate.model import Options, RefusalError
-from amplint.migrate.tree import FUNCTIONS, base_path, common_block, lift, loops_of, position, walk
+from amplint.migrate.placement import Place, places
+from amplint.migrate.tree import FUNCTIONS, base_path, statements_in, walk
 from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Scalers:
         self._made: dict[ast.AST, set[ast.stmt]] = {}
         self._texts: dict[tuple[ast.AST, str], str] = {}
         self._threaded: dict[Function, str] = {}
-        self._sites: dict[ast.AST, ast.stmt] = {}
+        self._uses: dict[ast.AST, list[ast.stmt]] = {}
 
     def text_for(self, optimizers: list[ast.expr], at: ast.stmt) -> str:
         """The scaler as it is written at a statement that uses these optimizers; raises `RefusalError`."""
@@ -75,12 +76,21 @@ class Scalers:
             return self._parameter(bindings[0].node, optimizer, path, at, depth)
         if not kinds <= {"assign"}:
             raise RefusalError(at, f"where the optimizer `{path}` is made can't be told")
-        makers = [binding.node for binding in bindings]
+        every = [binding.node for binding in bindings if isinstance(binding.node, ast.stmt)]
+        makers = [maker for maker in every if not _assigns_none(maker)] or every
         owner = self.file.values.enclosing_function(makers[0]) or self.file.tree
         if any((self.file.values.enclosing_function(maker) or self.file.tree) is not owner for maker in makers):
             raise RefusalError(at, f"the optimizer `{path}` is made in several functions")
+        self._declare_global(owner, root)
         self._place(owner, makers, self.name, at)
         return self.name
+
+    def _declare_global(self, owner: ast.AST, optimizer: str) -> None:
+        """A scaler is global where its optimizer is made by a function that declares it so."""
+        if owner is self.file.tree or optimizer not in self.file.names.scopes[owner].globals:
+            return
+        declared = next(s for s in statements_in(owner) if isinstance(s, ast.Global) and optimizer in s.names)
+        self.editor.insert(self.file.span(declared).end, f", {self.name}")
 
     def _attribute(self, path: str, at: ast.stmt) -> str:
         cls = self.file.values.enclosing_class(at)
@@ -211,45 +221,31 @@ class Scalers:
         self._made.setdefault(owner, set()).update(makers)
         if self._texts.setdefault((owner, ""), text) != text:
             raise RefusalError(at, "one scaler would need two names")
-        inside = (self.file.values.enclosing_function(at) or self.file.tree) is owner
-        first = self._sites.get(owner)
-        if inside and (first is None or position(at) < position(first)):
-            self._sites[owner] = at
+        if (self.file.values.enclosing_function(at) or self.file.tree) is owner:
+            self._uses.setdefault(owner, []).append(at)
 
     def write(self) -> None:
         """Write the lines that make the scalers; raises `RefusalError` where no place is right."""
         for owner, makers in self._made.items():
             text = self._texts[owner, ""]
-            place = self._anchor(owner, makers)
-            self.editor.insert_after(place, f"{text} = {self._constructor(place, makers)}")
+            for place in places(self.file, makers, self._uses.get(owner, [])):
+                statement = self._last_move(place)
+                line = f"{text} = {self._constructor(statement, place.makers)}"
+                if place.before:
+                    self.editor.insert_before(statement, line)
+                else:
+                    self.editor.insert_after(statement, line)
 
-    def _anchor(self, owner: ast.AST, makers: set[ast.stmt]) -> ast.stmt:
-        """The statement after which the scaler is made: the last optimizer, out of branches; never inside a loop."""
-        ordered = sorted(makers, key=position)
-        block = common_block(self.file, ordered)
-        anchor = lift(self.file, ordered[-1], block)
-        assert anchor is not None
-        if loops_of(self.file, anchor):
-            raise RefusalError(
-                anchor, "the optimizer is made inside a loop, where a scaler would lose its state each time"
-            )
-        moved = self._last_move(anchor, ordered)
-        use = self._sites.get(owner)
-        if use is not None:
-            if position(use) <= (moved.end_lineno or moved.lineno, 0) or lift(self.file, use, [moved]) is not None:
-                raise RefusalError(use, "the optimizer is used before it is made")
-            if lift(self.file, use, siblings(self.file, moved)) is None:
-                raise RefusalError(use, "the optimizer is made in a branch that its use is not in")
-        return moved
-
-    def _last_move(self, anchor: ast.stmt, makers: list[ast.stmt]) -> ast.stmt:
-        """The last statement of the anchor's block that moves the optimizer's model to another device."""
-        module = self.module_of(makers[-1])
-        block = siblings(self.file, anchor)
-        found = anchor
-        if not module:
-            return anchor
-        for statement in block[block.index(anchor) + 1 :]:
+    def _last_move(self, place: Place) -> ast.stmt:
+        """The last statement of a place's block that moves the optimizer's model, where the scaler asks that for its
+        device."""
+        floor = self.file.settings.target_torch
+        module = self.module_of(place.makers[-1])
+        if floor is None or floor >= _DEVICE_SCALER_SINCE or not module or place.before:
+            return place.statement
+        block = siblings(self.file, place.statement)
+        found = place.statement
+        for statement in block[block.index(found) + 1 :]:
             if any(self.facts.trains(node) for node in walk(statement)):
                 break
             for node in walk(statement):
@@ -268,8 +264,8 @@ class Scalers:
                 return path_of(node.value)
         return ""
 
-    def _constructor(self, place: ast.stmt, makers: set[ast.stmt]) -> str:
-        module = next((m for maker in sorted(makers, key=position) if (m := self.module_of(maker))), "")
+    def _constructor(self, place: ast.stmt, makers: tuple[ast.stmt, ...]) -> str:
+        module = next((m for maker in makers if (m := self.module_of(maker))), "")
         found = devices.fixed(self.options.device) if self.options.device else devices.find(self.facts, place, module)
         if found is None:
             raise RefusalError(place, "the device on which this trains can't be told; pass --device cuda")

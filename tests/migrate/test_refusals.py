@@ -166,20 +166,6 @@ CASES = {
         17,
         "container `saved`",
     ),
-    "optimizer in a loop": (
-        """
-        for fold in range(3):
-            net = nn.Linear(4, 2).to(device)
-            opt = torch.optim.SGD(net.parameters(), lr=0.1)
-            for x, y in batches:
-                opt.zero_grad()
-                loss = F.mse_loss(net(x), y)
-                loss.backward()
-                opt.step()
-        """,
-        11,
-        "made inside a loop",
-    ),
     "custom function": (
         """
         class Twice(torch.autograd.Function):
