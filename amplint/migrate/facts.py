@@ -95,6 +95,8 @@ class Facts:
                 return self.is_module_class(cls)
             if isinstance(cls, str) and cls.startswith("torch.nn.") and not cls.rsplit(".", 1)[-1][:1].isupper():
                 return False  # a function, such as `F.relu` or `data_parallel`
+            if isinstance(cls, str) and cls.endswith((".Parameter", ".Buffer")):
+                return False
             if isinstance(cls, str) and cls.startswith(("torch.nn.", "torchvision.models.")):
                 return not self.is_loss(node)
             if isinstance(cls, str) and cls.startswith(("torch.optim.", "torch.utils.")):

@@ -57,6 +57,8 @@ class Graph:
         self._definitions: list[tuple[ast.stmt, str, ast.expr, bool]] = [
             (statement, *pair) for statement in self.statements for pair in assigned_paths(statement) if pair[0] != "_"
         ]
+        self._sliced: set[ast.stmt] = set()
+        self._trained: set[ast.stmt] = set()
         self.tainted: set[str] = set(given)
         grown = True
         while grown:
@@ -109,7 +111,13 @@ class Graph:
         names = self.file.resolve(func)
         if any(name in _PLAIN_TORCH or name.startswith(_OTHER_LIBRARIES) for name in names):
             return False
-        if isinstance(func, ast.Attribute) and func.attr in _PLAIN_METHODS and not names:
+        if (
+            isinstance(func, ast.Attribute)
+            and func.attr in _PLAIN_METHODS
+            and not names
+            and self.facts.module_of(call) is None
+            and not self.file.values.functions(call)
+        ):
             return False
         if isinstance(func, ast.Name) and func.id in _PLAIN_FUNCTIONS:
             return False
@@ -189,6 +197,8 @@ class Graph:
         found: set[ast.stmt] = set()
         open_paths: set[str] = set()
         seen: set[tuple[str, ast.stmt]] = set()
+        users: dict[ast.stmt, set[ast.stmt]] = {}
+        rooted: set[ast.stmt] = set()
         pending = [(path, at) for path in self.value_paths(expression)]
         while pending:
             path, use = pending.pop()
@@ -198,15 +208,50 @@ class Graph:
             reaching = self.reaching(path, use)
             if not reaching:
                 open_paths.add(path)
+                if path in self.tainted or path.split(".", 1)[0] in self.tainted:
+                    rooted.add(use)
             for statement, value in reaching:
                 if not self.is_graph(value):
                     # Data, or what was sampled or measured; only a container of this name could bring a graph.
                     open_paths |= {p for p in self.value_paths(value) if not self.reaching(p, statement)}
                     continue
                 found.add(statement)
+                users.setdefault(statement, set()).add(use)
+                if self._begins_graph(value):
+                    rooted.add(statement)
                 pending += [(inner, statement) for inner in self.value_paths(value)]
-                found.update(s for s in chain(self.file, statement)[1:] if isinstance(s, (ast.With, ast.AsyncWith)))
+        # A name that once held a graph may hold data here: only what is computed from a beginning of one counts.
+        found &= self._reached(rooted, users)
+        bare = {statement for statement in found if self.file.regions.without_grad(statement)}
+        self._sliced |= found
+        self._trained |= self._reached(rooted - bare, {s: u - bare for s, u in users.items()})
+        for statement in list(found):
+            found.update(s for s in chain(self.file, statement)[1:] if isinstance(s, (ast.With, ast.AsyncWith)))
         return found, open_paths
+
+    @staticmethod
+    def _reached(roots: set[ast.stmt], users: dict[ast.stmt, set[ast.stmt]]) -> set[ast.stmt]:
+        """The roots and all statements that use what they give a value, by way of others too."""
+        found = set(roots)
+        pending = list(roots)
+        while pending:
+            for user in users.get(pending.pop(), ()):
+                if user not in found:
+                    found.add(user)
+                    pending.append(user)
+        return found
+
+    def is_without_grad(self, statement: ast.stmt) -> bool:
+        """Whether all that a statement of a slice computes with was computed without gradients."""
+        return statement in self._sliced and statement not in self._trained
+
+    def _begins_graph(self, value: ast.expr) -> bool:
+        """Whether an expression makes a graph of weights or parameters itself."""
+        return any(
+            self.is_source(node) if isinstance(node, ast.Call) else self.is_parameter(node)
+            for node in ast.walk(value)
+            if isinstance(node, (ast.Call, ast.Name, ast.Attribute))
+        )
 
     def value_paths(self, expression: ast.AST) -> set[str]:
         """The paths whose values go into an expression; what is called is left out unless it is a value's method."""

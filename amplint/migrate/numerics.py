@@ -13,11 +13,13 @@ from amplint.facts.values import Function, path_of, returns
 from amplint.migrate import kernels
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
+from amplint.migrate.half import HalfValues
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.probabilities import Probabilities, is_probability_loss
 from amplint.migrate.regions import Run
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import FUNCTIONS, walk
+from amplint.model import Span
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -57,11 +59,13 @@ class Numerics:
         self.options = options
         self.probabilities = Probabilities(facts, sinks, editor)
         self._losses: list[ast.Call] = []
+        self._casts: set[ast.expr] = set()
 
     def check(self, runs: list[Run]) -> None:
         """Read the statements of the runs, the functions they call and all modules of the file."""
         functions = self._reached(runs)
         kernels.check(self.facts, runs, functions)
+        self.half = HalfValues(self.facts, self.sinks, runs, functions)
         nodes: list[ast.AST] = [node for run in runs for s in run.statements for node in walk(s)]
         nodes += [node for run in runs if run.bind is not None for node in ast.walk(run.bind.expression)]
         for function in functions:
@@ -103,19 +107,55 @@ class Numerics:
             self._written(node)
 
     def _written(self, assign: ast.Assign) -> None:
-        """`buffer[mask] = values` needs both in one dtype, and a buffer made by torch is float32."""
+        """`buffer[mask] = values` needs both in one dtype, which float32 is: a buffer made by torch has it."""
+        if isinstance(assign.value, (ast.Constant, ast.UnaryOp)):
+            return
         for target in assign.targets:
-            if not isinstance(target, ast.Subscript) or isinstance(assign.value, (ast.Constant, ast.UnaryOp)):
-                continue
-            made = self.file.values.of(target.value)
-            names = [n for v in made if isinstance(v, ast.Call) for n in self.file.resolve(v.func)]
-            if not any(name in _BUFFERS for name in names):
+            if not isinstance(target, ast.Subscript):
                 continue
             parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
-            if not all(self._is_plain_index(part) for part in parts):
-                raise RefusalError(
-                    assign, "values are written into a float32 tensor by index, which half precision can't"
-                )
+            if all(self._is_plain_index(part) for part in parts):
+                continue
+            if self.half.may_be(target.value):
+                self._cast_target(assign, target.value)
+            if self.half.is_computed(assign.value):
+                self._cast(assign.value)
+
+    def _cast_target(self, assign: ast.Assign, target: ast.expr) -> None:
+        """Let the only value of a name that is written into by index be float32 from the start."""
+        bindings = self.file.names.lookup(target) if isinstance(target, ast.Name) else []
+        made = [binding.node for binding in bindings]
+        if (
+            len(made) != 1
+            or not isinstance(made[0], ast.Assign)
+            or not isinstance(made[0].targets[0], ast.Name)
+            or not self.half.is_computed(made[0].value)
+        ):
+            raise RefusalError(assign, "values are written by index into a tensor that may be of half precision")
+        self._cast(made[0].value)
+
+    def _cast(self, value: ast.expr) -> None:
+        """`value.float()`, once."""
+        if value in self._casts:
+            return
+        self._casts.add(value)
+        if isinstance(value, (ast.Call, ast.Name, ast.Attribute, ast.Subscript)):
+            self.editor.insert(self.file.span(value).end, ".float()")
+        elif isinstance(value, (ast.BinOp, ast.UnaryOp)) and "\n" not in self.file.segment(value):
+            self.editor.replace(Span(self.file.span(value).start, self.file.span(value).start), "(")
+            self.editor.insert(self.file.span(value).end, ").float()")
+        else:
+            raise RefusalError(value, "this value must be float32, and can't be given `.float()`; give it a name first")
+
+    def _distribution(self, call: ast.Call) -> None:
+        """Distributions check and sample their parameters in float32: `Normal(mean.float(), std)`."""
+        for argument in [*call.args, *(k.value for k in call.keywords if k.arg != "validate_args")]:
+            inner = argument.value if isinstance(argument, ast.Starred) else argument
+            if not self.half.is_computed(inner, anywhere=True):
+                continue
+            if inner is not argument:
+                raise RefusalError(argument, "a distribution needs its parameters in float32; give each a name first")
+            self._cast(argument)
 
     def _is_plain_index(self, node: ast.expr) -> bool:
         """Whether an index is a number or a range, so that values are copied and not put."""
@@ -134,7 +174,9 @@ class Numerics:
 
     def _call(self, call: ast.Call) -> None:
         name = self._name(call)
-        if is_probability_loss(self.file, call):
+        if self.half.is_distribution(call):
+            self._distribution(call)
+        elif is_probability_loss(self.file, call):
             self._losses.append(call)
         elif name in _LOGS and self._is_tensor_call(call):
             self._log(call)
@@ -178,7 +220,7 @@ class Numerics:
             argument = call.func.value if isinstance(call.func, ast.Attribute) else None
             if call.args or (isinstance(argument, ast.Name) and argument.id[:1].isupper()):
                 return
-        if argument is not None and not self._is_safe_log(argument, 0):
+        if argument is not None and not self._is_safe_log(argument, 0) and self.half.may_be_rounded(argument):
             raise RefusalError(
                 call, "a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1"
             )
@@ -224,11 +266,13 @@ class Numerics:
     def _arithmetic(self, node: ast.BinOp | ast.AugAssign) -> None:
         if not self._float16:
             return
-        operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.value]
+        operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.target, node.value]
         if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
             for operand in operands:
                 other = [o for o in operands if o is not operand]
                 if any(isinstance(o, ast.Constant) for o in other):
+                    continue
+                if not any(self.half.may_be(o) for o in other):
                     continue
                 values = self.file.values.of(operand) if "eps" in path_of(operand).lower() else (operand,)
                 for value in values:

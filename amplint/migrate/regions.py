@@ -119,7 +119,7 @@ class Runs:
             first = statements[indices[0]] if indices else bind.statement
             chosen = tuple(statements[indices[0] :]) if indices else ()
             self._add(Run(first, bind.statement, chosen, bind))
-        elif indices:
+        elif any(self._holds_node(statements[i], with_grad=True) for i in indices):
             chosen = tuple(statements[indices[0] : indices[-1] + 1])
             self._add(Run(chosen[0], chosen[-1], chosen))
 
@@ -182,11 +182,11 @@ class Runs:
             return False
         return any(isinstance(n, ast.Call) and self.facts.module_of(n) is not None for n in walk(statement))
 
-    def _holds_node(self, statement: ast.stmt) -> bool:
+    def _holds_node(self, statement: ast.stmt, with_grad: bool = False) -> bool:
         stack: list[ast.stmt] = [statement]
         while stack:
             current = stack.pop()
-            if current in self.nodes:
+            if current in self.nodes and not (with_grad and self.graph.is_without_grad(current)):
                 return True
             if not isinstance(current, (*FUNCTIONS, ast.ClassDef)):
                 stack += [member for block in blocks(current) for member in block]

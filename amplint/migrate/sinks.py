@@ -83,7 +83,7 @@ class Sinks:
         )
         for path in sorted(open_paths):
             root = path.split(".", 1)[0]
-            if isinstance(sink.owner, FUNCTIONS) and self._is_parameter(sink.owner, root):
+            if isinstance(sink.owner, FUNCTIONS) and self.is_parameter(sink.owner, root):
                 further += self._callers(sink, root)
             elif root == "self" and "." in path:
                 explained |= self._attribute(sink, path)
@@ -102,7 +102,8 @@ class Sinks:
     def _is_plain_parameter_loss(graph: Graph, sink: Sink) -> bool:
         return graph.is_graph(sink.expression)
 
-    def _is_parameter(self, owner: Function, name: str) -> bool:
+    def is_parameter(self, owner: Function, name: str) -> bool:
+        """Whether a name is a parameter of a function, `self` left out."""
         arguments = owner.args
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         return name != "self" and any(arg.arg == name for arg in every)

@@ -1,0 +1,219 @@
+"""Which values may be of half precision once the regions are there: what was computed under them, flow by flow."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplint.facts.training import losses
+from amplint.facts.values import Function, path_of
+from amplint.migrate.facts import Facts
+from amplint.migrate.regions import Run
+from amplint.migrate.sinks import Sinks
+from amplint.migrate.tree import FUNCTIONS, owner_of, walk
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_DEPTH = 6
+_FLOAT32 = frozenset(
+    ("exp", "expm1", "pow", "sum", "prod", "norm", "softmax", "log_softmax", "softplus", "logsumexp", "cumsum",
+     "cumprod", "log", "log2", "log10", "log1p", "float", "rsqrt", "dist", "cdist", "cosine_similarity", "layer_norm")
+)  # fmt: skip
+"""What CUDA autocast computes in float32 (torch 2.13)."""
+_FLOAT32_MODULES = frozenset(f"torch.nn.{name}" for name in ("Softmax", "LogSoftmax", "Softplus", "LayerNorm"))
+_SAME_DTYPE = frozenset(
+    ("view", "reshape", "squeeze", "unsqueeze", "mean", "sqrt", "abs", "detach", "gather", "max", "min", "clamp", "t",
+     "transpose", "permute", "expand", "expand_as", "view_as", "flatten", "contiguous", "cpu", "cuda", "clone", "std",
+     "var", "amax", "amin", "mul", "neg", "clamp_min", "data")
+)  # fmt: skip
+_OTHER_NUMBERS = frozenset(
+    ("item", "tolist", "argmax", "argmin", "argsort", "size", "dim", "numel", "long", "int", "bool", "eq", "ne", "gt",
+     "lt", "ge", "le", "new_tensor", "nonzero", "multinomial", "shape", "dtype", "device", "ndim", "grad", "numpy")
+)  # fmt: skip
+_PLAIN_FUNCTIONS = frozenset(("len", "int", "float", "str", "bool", "range", "isinstance", "round", "type"))
+_DISTRIBUTIONS = frozenset(
+    f"torch.distributions.{name}"
+    for name in (
+        "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "ContinuousBernoulli", "Dirichlet", "Exponential",
+        "Gamma", "Geometric", "Gumbel", "HalfNormal", "Laplace", "LogNormal", "LowRankMultivariateNormal",
+        "Multinomial", "MultivariateNormal", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough",
+        "Poisson", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT", "Uniform",
+    )
+)  # fmt: skip
+
+
+class _Way(NamedTuple):
+    """What one question has asked already, and what it is on: values that surely are tensors of a region, the CPU's
+    lists of operations besides CUDA's, values behind `.float()` too."""
+
+    seen: set[tuple[str, ast.stmt]]
+    surely: bool = False
+    anywhere: bool = False
+    rounded: bool = False
+
+
+class HalfValues:
+    """Tells what the statements of the regions, and the functions that they call, may hold in half precision."""
+
+    def __init__(self, facts: Facts, sinks: Sinks, runs: list[Run], reached: list[Function]) -> None:
+        self.facts = facts
+        self.file: SourceFile = facts.file
+        self.sinks = sinks
+        self._reached = frozenset(reached)
+        self._inside = {id(node) for run in runs for statement in run.statements for node in walk(statement)}
+        self._inside |= {id(node) for run in runs if run.bind is not None for node in ast.walk(run.bind.expression)}
+
+    def may_be(self, node: ast.expr) -> bool:
+        """Whether an expression may be a tensor of half precision where it stands; a parameter of a method of a module
+        may be one."""
+        return self._may_be(node, self.file.statement(node), _Way(set()))
+
+    def may_be_rounded(self, node: ast.expr) -> bool:
+        """Whether an expression is computed from what may be of half precision, itself in float32 or not."""
+        return self._may_be(node, self.file.statement(node), _Way(set(), anywhere=True, rounded=True))
+
+    def is_computed(self, node: ast.expr, anywhere: bool = False) -> bool:
+        """Whether an expression is a tensor that a region may have computed in half precision: on CUDA, or `anywhere`,
+        for the CPU runs softmax and `exp` in half precision too."""
+        return self._may_be(node, self.file.statement(node), _Way(set(), surely=True, anywhere=anywhere))
+
+    def _may_be(self, node: ast.expr, at: ast.stmt, way: _Way) -> bool:
+        if isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr, ast.Lambda)):
+            return False
+        if self.is_of_parameter(node) or (not way.anywhere and self.is_float32(node)):
+            return False
+        if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
+            return path.rsplit(".", 1)[-1] not in _OTHER_NUMBERS and self._path_may_be(path, at, way)
+        if isinstance(node, ast.Call):
+            return self._call_may_be(node, at, way)
+        if isinstance(node, ast.Subscript):
+            return self._may_be(node.value, at, way)
+        if isinstance(node, ast.IfExp):
+            return self._may_be(node.body, at, way) or self._may_be(node.orelse, at, way)
+        return any(self._may_be(child, at, way) for child in _children(node))
+
+    def _call_may_be(self, call: ast.Call, at: ast.stmt, way: _Way) -> bool:
+        names = self.file.resolve(call.func)
+        attribute = call.func.attr if isinstance(call.func, ast.Attribute) and not names else ""
+        functions = self.file.values.functions(call)
+        if not functions and (attribute in _OTHER_NUMBERS or path_of(call.func) in _PLAIN_FUNCTIONS):
+            return False
+        if attribute in ("float", "double") and not way.rounded:
+            return False
+        if self.is_distribution(call):
+            return False  # its parameters get `.float()`
+        if any(not name.startswith("torch") for name in names) and not functions:
+            return False
+        owner = owner_of(self.file, at)
+        if (owner in self._reached or id(call) in self._inside) and self.sinks.graph(owner).is_source(call):
+            return True
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if attribute and self.facts.module_of(call) is None:
+            given.append(call.func.value)  # type: ignore[attr-defined]
+        return any(self._may_be(value, at, way) for value in given)
+
+    def _path_may_be(self, path: str, at: ast.stmt, way: _Way) -> bool:
+        if (path, at) in way.seen:
+            return False
+        way.seen.add((path, at))
+        owner = owner_of(self.file, at)
+        graph = self.sinks.graph(owner)
+        reaching = graph.reaching(path, at)
+        if reaching:
+            return any(self._may_be(value, statement, way) for statement, value in reaching)
+        root = path.split(".", 1)[0]
+        if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, root):
+            return path in graph.tainted
+        if owner in self.facts.module_inits and not way.surely:
+            return True
+        given = [(call, self.file.values.argument(call, owner, root)) for call in self.file.values.calls(owner)]
+        return any(value is not None and self._may_be(value, self.file.statement(call), way) for call, value in given)
+
+    def is_distribution(self, call: ast.Call) -> bool:
+        """Whether a call makes a distribution out of tensors, by torch's class or one that the file derives from it."""
+        classes = [value for value in self.file.values.of(call.func) if isinstance(value, ast.ClassDef)]
+        for cls in classes:
+            entries = self.file.values.lineage(cls)
+            if self.file.values.method(cls, "__init__") is not None:
+                return False
+            if any(self._names_distribution(base) for entry in entries for base in entry.bases):
+                return True
+        return self._names_distribution(call.func)
+
+    def _names_distribution(self, node: ast.expr) -> bool:
+        for name in self.file.resolve(node):
+            parts = name.split(".")
+            if name.startswith("torch.distributions.") and ".".join((*parts[:2], parts[-1])) in _DISTRIBUTIONS:
+                return True
+        return False
+
+    def is_float32(self, node: ast.expr) -> bool:
+        """Whether CUDA autocast surely leaves a value in float32, whatever it is computed from."""
+        if isinstance(node, ast.Call):
+            names = self.file.resolve(node.func)
+            last = names[0].rsplit(".", 1)[-1] if names else getattr(node.func, "attr", "")
+            if self.file.values.functions(node):
+                return False
+            if last in _FLOAT32 and (not names or names[0].startswith("torch.")):
+                return True
+            if losses(self.file, node):
+                return True
+            made = [value for value in self.file.values.of(node.func) if isinstance(value, ast.Call)]
+            if any(set(self.file.resolve(value.func)) & _FLOAT32_MODULES for value in made):
+                return True
+            if names:
+                return bool(node.args) and last in _SAME_DTYPE and self.is_float32(node.args[0])
+            return isinstance(node.func, ast.Attribute) and last in _SAME_DTYPE and self.is_float32(node.func.value)
+        if isinstance(node, ast.Subscript):
+            return self.is_float32(node.value)
+        if isinstance(node, ast.UnaryOp):
+            return self.is_float32(node.operand)
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, ast.Pow):
+                return True
+            return not isinstance(node.op, ast.MatMult) and (self.is_float32(node.left) or self.is_float32(node.right))
+        return False
+
+    def is_of_parameter(self, node: ast.expr, depth: int = 0) -> bool:
+        """Whether a value is computed from parameters and numbers alone, without a product, and so stays float32."""
+        if depth > _DEPTH:
+            return False
+        if isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, (ast.Name, ast.Attribute)) and path_of(node):
+            if self.sinks.graph(owner_of(self.file, node)).is_parameter(node):
+                return True
+            values = self.file.values.of(node) if isinstance(node, ast.Name) else ()
+            return bool(values) and all(
+                isinstance(value, ast.expr) and value is not node and self.is_of_parameter(value, depth + 1)
+                for value in values
+            )
+        if isinstance(node, ast.Call):
+            names = self.file.resolve(node.func)
+            if not names:
+                return (
+                    isinstance(node.func, ast.Attribute)
+                    and self.facts.module_of(node) is None
+                    and self.is_of_parameter(node.func.value, depth + 1)
+                )
+            elementwise = all(name.startswith("torch.") and not name.endswith("_like") for name in names)
+            return elementwise and bool(node.args) and self.is_of_parameter(node.args[0], depth + 1)
+        if isinstance(node, ast.Subscript):
+            return self.is_of_parameter(node.value, depth + 1)
+        if isinstance(node, ast.UnaryOp):
+            return self.is_of_parameter(node.operand, depth + 1)
+        if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
+            return self.is_of_parameter(node.left, depth + 1) and self.is_of_parameter(node.right, depth + 1)
+        return False
+
+
+def _children(node: ast.AST) -> list[ast.expr]:
+    """The expressions that a value is made of, those of comprehensions included."""
+    found: list[ast.expr] = []
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.comprehension):
+            found.append(child.iter)
+        elif isinstance(child, ast.expr):
+            found.append(child)
+    return found
