@@ -212,6 +212,22 @@ class Facts:
                     return True
         return False
 
+    def is_optimizer_class(self, call: ast.Call) -> bool:
+        """Whether a call makes an object of a class of this file that is an optimizer of torch."""
+        return any(v in self._optimizer_classes for v in self.file.values.of(call.func))
+
+    @cached_property
+    def _optimizer_classes(self) -> frozenset[ast.AST]:
+        """The classes of this file that are optimizers of torch, which `GradScaler.step` steps like any other."""
+        classes = [node for node in self.file.names.scopes if isinstance(node, ast.ClassDef)]
+        return frozenset(
+            cls
+            for cls in classes
+            for entry in self.file.values.lineage(cls)
+            for base in entry.bases
+            if any(name.startswith("torch.optim.") for name in self.file.resolve(base))
+        )
+
     def _makes_optimizer(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Call):
             return any(name.startswith("torch.optim.") for name in self.file.resolve(node.func))
@@ -360,9 +376,29 @@ class Facts:
     def gradient_readers(self) -> frozenset[Function]:
         """The functions that read or change gradients, also by calling others; those that train are left out."""
         nodes: list[ast.AST] = [
-            node for function in self.functions for node in walk(function) if self.reads_gradient(node)
+            node
+            for function in self.functions
+            if not self.is_step_of_optimizer(function)
+            for node in walk(function)
+            if self.reads_gradient(node)
         ]
         return self.closure_of(self.owners(nodes)) - self.trainers
+
+    def is_step_of_optimizer(self, function: Function) -> bool:
+        """Whether a function is the `step` of an optimizer class, or a method that its class alone calls for it."""
+        cls = self.file.parent(function)
+        if cls not in self._optimizer_classes:
+            return False
+        if function.name == "step":
+            return True
+        callers = [self.file.values.enclosing_function(call) for call in self.file.values.calls(function)]
+        return bool(callers) and all(
+            caller is not None
+            and caller is not function
+            and self.file.parent(caller) is cls
+            and caller.name in ("step", "__init__")
+            for caller in callers
+        )
 
     def trains(self, node: ast.AST) -> bool:
         """Whether a node goes backward, steps, or calls a function of the file that does."""
@@ -375,12 +411,15 @@ class Facts:
         return frozenset((*self.backwards, *self.steps))
 
     def uses_gradient(self, node: ast.AST) -> bool:
-        """Whether a node reads gradients or calls a function of the file that does."""
+        """Whether a node reads gradients or calls a function of the file, or a lambda, that does."""
         if self.reads_gradient(node):
             return True
-        return isinstance(node, ast.Call) and any(
-            function in self.gradient_readers for function in self.file.values.functions(node)
-        )
+        if not isinstance(node, ast.Call):
+            return False
+        given = [*node.args, *(keyword.value for keyword in node.keywords), *self.file.values.of(node.func)]
+        if any(isinstance(g, ast.Lambda) and any(self.uses_gradient(n) for n in ast.walk(g.body)) for g in given):
+            return True
+        return any(function in self.gradient_readers for function in self.file.values.functions(node))
 
 
 def _binds(target: ast.expr, name: str) -> bool:

@@ -13,12 +13,14 @@ from amplint.migrate.model import RefusalError
 from amplint.migrate.optimizers import OptimizersInView, is_made_here, modules_of, roots_of
 from amplint.migrate.scaler import Scalers
 from amplint.migrate.sinks import Sinks
+from amplint.migrate.strangers import Strangers
 from amplint.migrate.tree import (
     FUNCTIONS,
     LOOPS,
     blocks,
     chain,
     common_block,
+    header,
     inside_own_loop,
     lift,
     loop_of,
@@ -49,6 +51,7 @@ class Protocol:
         self.in_view = OptimizersInView(facts, self.steps_of)
         self._step_functions = facts.closure_of(facts.owners(list(facts.steps)))
         self._backward_functions = facts.closure_of(facts.owners(list(facts.backwards)))
+        self.strangers = Strangers(facts, self._goes_backward, self._takes_step)
 
     def write(self) -> None:
         """Plan and write everything."""
@@ -357,7 +360,8 @@ class Protocol:
             if any(self._goes_backward(node) for node in walk(member)):
                 start = index + (0 if any(self.facts.uses_gradient(n) for n in walk(member)) else 1)
         members = block[start : block.index(at)]
-        return next((m for m in members if any(self.facts.uses_gradient(n) for n in walk(m))), None)
+        uses, may_use = self.facts.uses_gradient, self.strangers.may_use
+        return next((m for m in members if any(uses(n) or may_use(n) for n in walk(m))), None)
 
     def _concerns(self, members: list[ast.stmt], step: ast.Call) -> bool:
         """Whether gradients that are used belong to the step's optimizer: all do where there is one."""
@@ -383,16 +387,18 @@ class Protocol:
 
     def _check_gradient_uses(self) -> None:
         """Every use of gradients must be of unscaled ones: behind the backward, in a block that leads to a step."""
-        for owner in (self.file.tree, *self.facts.functions):
+        own = self.facts.is_step_of_optimizer
+        for owner in (self.file.tree, *(f for f in self.facts.functions if not own(f))):
             if owner in self.facts.gradient_readers:
                 if isinstance(owner, FUNCTIONS) and not self.file.values.calls(owner):
                     raise RefusalError(owner, f"`{owner.name}` uses gradients, and where it is called can't be seen")
                 continue
             for statement in statements_in(owner):
-                if blocks(statement) or not any(self.facts.uses_gradient(n) for n in walk(statement)):
-                    continue
-                if not self._is_covered(owner, statement):
-                    raise RefusalError(statement, "gradients are used here where they may still be scaled")
+                nodes = list(header(statement) if blocks(statement) else walk(statement))
+                uses = any(self.facts.uses_gradient(n) for n in nodes)
+                if (uses or self.strangers.meets(statement, nodes)) and not self._is_covered(owner, statement):
+                    reason = "gradients are used here where they may still be scaled" if uses else self.strangers.REASON
+                    raise RefusalError(statement, reason)
 
     def _is_covered(self, owner: ast.AST, statement: ast.stmt) -> bool:
         steps = self.steps_of.get(owner, [])  # type: ignore[call-overload]

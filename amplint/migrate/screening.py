@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import path_of
-from amplint.migrate import precision
+from amplint.migrate import leaves, precision
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 
@@ -107,6 +107,7 @@ def screen(facts: Facts) -> None:
     _compiled(facts)
     _compared_dtypes(file)
     precision.check(facts)
+    leaves.check(facts)
 
 
 def _moved_gradients(file: SourceFile) -> None:

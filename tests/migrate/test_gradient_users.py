@@ -1,0 +1,190 @@
+"""Who uses gradients between a backward and a step: code that is not in view, lambdas, optimizers of the file, and
+tensors that no optimizer steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.migrate.test_hazards import migrated, refusal
+
+IMPORTS = """
+import utils
+from utils import clip, logger
+"""
+LOOP = """
+params = list(model.parameters())
+for i, (x, y) in enumerate(batches):
+    loss = F.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    {}
+    optimizer.step()
+"""
+UNSEEN = "code that is not in view gets the model or its optimizer here, where gradients may still be scaled; "
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "clip(model)",
+        "utils.clip(net=model, value=1.0)",
+        "utils.plot_grad_flow(model.named_parameters())",
+        "clip(params)",
+        "clip(p for p in model.parameters() if p.requires_grad)",
+        'clip(optimizer.param_groups[0]["params"])',
+        "logger.gradients(model, i)",
+        "utils.Flow(model).plot()",
+        "model.apply(utils.shrink)",
+        "clip(model.weight)",
+        "list(map(lambda p: p.grad.clamp_(-1, 1), model.parameters()))",
+    ],
+)
+def test_it_is_unscaled_first(use: str) -> None:
+    text = migrated(IMPORTS + LOOP.format(use))
+    assert f"    scaler.scale(loss).backward()\n    scaler.unscale_(optimizer)\n    {use}\n" in text
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "print(optimizer.param_groups[0]['lr'])",
+        "utils.adjust_learning_rate(optimizer, i)",
+        "utils.save_weights(model)",
+        "torch.save(model.state_dict(), 'm.pt')",
+        "logger.add(i, loss.item())",
+        "print(len(params))",
+        "accuracy = utils.accuracy(model(x), y)",
+    ],
+)
+def test_what_leaves_gradients_alone_is_no_reason(use: str) -> None:
+    text = migrated(IMPORTS + LOOP.format(use))
+    assert f"    scaler.scale(loss).backward()\n    {use}\n    scaler.step(optimizer)\n" in text
+    assert "unscale_" not in text
+
+
+def test_a_function_of_the_file_that_hands_the_model_on() -> None:
+    text = migrated(
+        IMPORTS + "\ndef log(net):\n    logger.gradients(net.named_parameters())\n" + LOOP.format("log(model)")
+    )
+    assert "    scaler.unscale_(optimizer)\n    log(model)\n" in text
+
+
+ACCUMULATION = """
+for i, (x, y) in enumerate(batches):
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    {}
+    if (i + 1) % 2 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+    {}
+"""
+
+
+def test_between_a_backward_and_a_step_under_a_condition_it_is_refused() -> None:
+    assert refusal(IMPORTS + ACCUMULATION.format("utils.plot(model)", "")) == (
+        f"line 15: {UNSEEN}move it behind the step, or before backward()"
+    )
+
+
+def test_a_test_of_gradients_there_is_refused() -> None:
+    assert refusal(ACCUMULATION.format("if model.weight.grad.norm() > 9: print('large')", "")) == (
+        "line 12: gradients are used here where they may still be scaled"
+    )
+
+
+def test_behind_a_step_under_a_condition_it_is_left() -> None:
+    assert "\n    utils.plot(model)\n" in migrated(IMPORTS + ACCUMULATION.format("", "utils.plot(model)"))
+
+
+def test_an_optimizer_of_the_file_reads_gradients_that_are_unscaled() -> None:
+    text = migrated(
+        """
+        class Plain(torch.optim.Optimizer):
+            def __init__(self, params, lr):
+                super().__init__(params, dict(lr=lr))
+
+            def step(self, closure=None):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        self.move(p, group["lr"])
+
+            def move(self, p, lr):
+                p.data.add_(p.grad, alpha=-lr)
+
+        optimizer = Plain(model.parameters(), lr=0.1)
+        for x, y in batches:
+            loss = F.mse_loss(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert "    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n    scaler.update()\n" in text
+
+
+INPUT = (
+    "the gradient of a tensor that no optimizer steps is used here, which `unscale_` does not reach; take it with "
+    "autograd.grad in a function of its own, in float32"
+)
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        "delta = torch.zeros(4, requires_grad=True, device=device)",
+        "delta = torch.zeros(4, device=device).requires_grad_()",
+        "delta = torch.zeros(4, device=device); delta.requires_grad = True",
+    ],
+)
+def test_the_gradient_of_an_input_is_refused(leaf: str) -> None:
+    body = f"""
+{leaf}
+for x, y in batches:
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x + delta), y)
+    loss.backward()
+    delta.data += 0.1 * delta.grad
+    optimizer.step()
+    delta.grad.zero_()
+"""
+    assert refusal(body) == f"line 14: {INPUT}"
+
+
+def test_the_gradient_of_a_tensor_that_is_stepped_is_not() -> None:
+    text = migrated(
+        """
+        delta = torch.zeros(4, requires_grad=True, device=device)
+        optimizer = torch.optim.Adam([delta, *model.parameters()])
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x + delta), y)
+            loss.backward()
+            delta.grad.clamp_(-1, 1)
+            optimizer.step()
+        """
+    )
+    assert "    scaler.unscale_(optimizer)\n    delta.grad.clamp_(-1, 1)\n" in text
+
+
+EXCHANGED = (
+    "gradients are exchanged between processes by hand; unscaled before, one process could skip a step that another "
+    "takes. Wrap the model in DistributedDataParallel instead"
+)
+
+
+@pytest.mark.parametrize(
+    ("setup", "use", "line"),
+    [
+        ("import torch.distributed as dist", "for p in params: dist.all_reduce(p.grad.data)", 16),
+        (
+            "import torch.distributed as dist\ndef mean(m):\n    flat = [p.grad for p in m.parameters()]\n"
+            "    dist.all_reduce(flat)\n",
+            "mean(model)",
+            11,
+        ),
+        ("from utils import average_gradients", "average_gradients(model)", 16),
+    ],
+)
+def test_gradients_that_processes_exchange_are_refused(setup: str, use: str, line: int) -> None:
+    assert refusal(f"\n{setup}\n" + LOOP.format(use)) == f"line {line}: {EXCHANGED}"
