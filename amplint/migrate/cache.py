@@ -11,6 +11,7 @@ from amplint.migrate.regions import Run
 from amplint.migrate.tree import base_path, chain, overlaps, walk
 
 _DEPTH = 4
+_KEEPS_VALUES = frozenset(("requires_grad_", "detach_", "squeeze_", "unsqueeze_"))
 _WEIGHTS = re.compile(r"param|weight|bias|\.data$|state_dict|buffers", re.I)
 
 
@@ -44,7 +45,8 @@ def _changes_weights(facts: Facts, node: ast.AST, depth: int = 0) -> bool:
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_") and not node.func.attr.endswith("__"):
-        return _is_weight(facts, node.func.value)
+        kept = node.func.attr in _KEEPS_VALUES or not base_path(node.func.value)
+        return not kept and _is_weight(facts, node.func.value)
     return depth < _DEPTH and any(
         _changes_weights(facts, inner, depth + 1)
         for function in facts.file.values.functions(node)

@@ -44,6 +44,17 @@ class Editor:
         if edit not in self._before:
             self._before.append(edit)
 
+    def insert_inside(self, statement: ast.stmt, code: str) -> None:
+        """Put lines of code before a statement, inside the headers that were put before it so far."""
+        file = self.file
+        if not statements.owns_its_lines(file, statement) or self._is_elif(statement):
+            raise RefusalError(statement, _SHARED_LINE)
+        start = statements.line_start(file.encoded, statements.whole_span(file, statement).start)
+        newline = statements.line_break(file.encoded, start)
+        indent = file.indentation(statement) + self.unit() * self._deeper.get(start, 0)
+        lines = "".join(f"{indent}{line}{newline}" for line in code.split("\n"))
+        self._headers.setdefault(start, []).append(lines)
+
     def replace(self, node: ast.AST | Span, text: str) -> None:
         """Put a text in the place of a node."""
         span = node if isinstance(node, Span) else self.file.span(node)

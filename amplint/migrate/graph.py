@@ -212,6 +212,9 @@ class Graph:
                     rooted.add(use)
             for statement, value in reaching:
                 if not self.is_graph(value):
+                    if self._is_cut_off(value):
+                        found.add(statement)
+                        rooted.add(statement)
                     # Data, or what was sampled or measured; only a container of this name could bring a graph.
                     open_paths |= {p for p in self.value_paths(value) if not self.reaching(p, statement)}
                     continue
@@ -252,6 +255,18 @@ class Graph:
             for node in ast.walk(value)
             if isinstance(node, (ast.Call, ast.Name, ast.Attribute))
         )
+
+    def _is_cut_off(self, value: ast.expr) -> bool:
+        """Whether a value is what a model returns, cut off from its graph: `generator(z).detach()`, `net(x).data`."""
+        names = self.file.resolve(value.func) if isinstance(value, ast.Call) else ()
+        if isinstance(value, ast.Call) and value.args and "torch.autograd.Variable" in names:
+            value = value.args[0]
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "detach":
+            value = value.func
+        if not isinstance(value, ast.Attribute) or value.attr not in ("detach", "data"):
+            return False
+        made = value.value
+        return isinstance(made, ast.Call) and self.is_source(made)
 
     def value_paths(self, expression: ast.AST) -> set[str]:
         """The paths whose values go into an expression; what is called is left out unless it is a value's method."""

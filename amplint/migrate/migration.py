@@ -8,13 +8,14 @@ import re
 from amplint.edits import apply_fixes, parses
 from amplint.facts.values import path_of
 from amplint.migrate import device as devices
-from amplint.migrate import evaluation, penalties
+from amplint.migrate import evaluation
 from amplint.migrate.cache import mixes_gradients
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
 from amplint.migrate.model import MIGRATED, PARTLY, REFUSED, LoopReport, MigrationResult, Options, RefusalError
 from amplint.migrate.numerics import Numerics
+from amplint.migrate.penalties import Penalties
 from amplint.migrate.protocol import Protocol
 from amplint.migrate.readers import cast_for_readers
 from amplint.migrate.regions import Run, Runs
@@ -163,13 +164,17 @@ class _Plan:
             raise RefusalError(self.facts.backwards[0], "the forward that makes this loss can't be told from the rest")
         if self.options.dtype != "bfloat16":
             self.protocol.write()
+        penalties = Penalties(self.facts, self.sinks, self.editor)
         for found in runs.values():
             for run in found:
-                self._region(run)
+                if penalties.is_all_of(run):
+                    self.kinds[run] = ""
+                else:
+                    self._region(run)
         if self.options.dtype != "bfloat16":
             self.scalers.write()
-        every = [run for found in runs.values() for run in found]
-        penalties.islands(self.facts, self.sinks, self.editor, self.kinds)
+        every = [run for found in runs.values() for run in found if self.kinds[run]]
+        penalties.islands(self.kinds)
         self.numerics.check(every)
         cast_for_readers(self.facts, self.editor, every)
 

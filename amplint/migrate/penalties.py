@@ -3,60 +3,189 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
 
-from amplint.facts.values import path_of
+from amplint.facts.values import Function, path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
+from amplint.migrate.graph import Graph
 from amplint.migrate.model import RefusalError
 from amplint.migrate.regions import Run
+from amplint.migrate.scaler import free_name
 from amplint.migrate.sinks import Sinks
-from amplint.migrate.tree import owner_of, walk
+from amplint.migrate.tree import owner_of, paths_in, walk
+from amplint.rewrite.statements import siblings
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
 
 _ADVICE = "autograd.grad is used here; put the penalty into a function of its own that returns it, called in the loop"
+_FORWARD = (
+    "the forward of this penalty must run in float32 and can't be told from the rest; run the model inside the "
+    "function that computes the penalty"
+)
+_NAMES = ("gradient_penalty", "grad_penalty", "penalty")
 
 
-def islands(facts: Facts, sinks: Sinks, editor: Editor, runs: dict[Run, str]) -> None:
-    """Put the calls of penalty functions into fp32 islands; `runs` gives the device type of each region.
+class Penalties:
+    """Finds the calls of functions that compute penalties, and puts them into fp32 islands.
 
-    Raises `RefusalError` for any other use of `autograd.grad`, such as inner loops of meta-learning.
+    `RefusalError` for any other use of `autograd.grad`, such as inner loops of meta-learning.
     """
-    file = facts.file
-    grads = [call for call in file.names.calls if "torch.autograd.grad" in file.resolve(call.func)]
-    done: set[ast.stmt] = set()
-    for grad in grads:
-        function = file.values.enclosing_function(grad)
-        if function is None or function in facts.trainers or function in facts.module_inits:
-            raise RefusalError(grad, _ADVICE)
-        calls = file.values.calls(function)
-        if not calls:
-            raise RefusalError(grad, "autograd.grad is used in a function that this file does not call")
-        for call in calls:
-            statement = file.statement(call)
-            kind = next((k for run, k in runs.items() for s in run.statements if statement in list(_inner(s))), None)
-            if kind is None or not isinstance(statement, (ast.Assign, ast.AugAssign)):
-                raise RefusalError(call, _ADVICE)
-            graph = sinks.graph(owner_of(file, call))
-            if any(n is not call and isinstance(n, ast.Call) and graph.is_source(n) for n in walk(statement)):
+
+    def __init__(self, facts: Facts, sinks: Sinks, editor: Editor) -> None:
+        self.facts = facts
+        self.file: SourceFile = facts.file
+        self.sinks = sinks
+        self.editor = editor
+        self.functions: dict[Function, list[ast.Call]] = {}
+        for grad in self.file.names.calls:
+            if "torch.autograd.grad" in self.file.resolve(grad.func):
+                function = self.file.values.enclosing_function(grad)
+                if function is None or function in facts.trainers or function in facts.module_inits:
+                    raise RefusalError(grad, _ADVICE)
+                if not self.file.values.calls(function):
+                    raise RefusalError(grad, "autograd.grad is used in a function that this file does not call")
+                self.functions.setdefault(function, []).append(grad)
+        self._done: set[ast.stmt] = set()
+
+    def is_all_of(self, run: Run) -> bool:
+        """Whether a run is one penalty and nothing else, which needs no region then."""
+        if run.bind is not None or len(run.statements) != 1 or not isinstance(run.first, ast.Assign):
+            return False
+        calls = {call for function in self.functions for call in self.file.values.calls(function)}
+        return run.first.value in calls and not self._forwards(run.first.value)
+
+    def islands(self, runs: dict[Run, str]) -> None:
+        """Write the islands; `runs` gives the device type of each region, empty where none is written for a run."""
+        for function in self.functions:
+            for call in self.file.values.calls(function):
+                self._island(call, runs)
+
+    def _island(self, call: ast.Call, runs: dict[Run, str]) -> None:
+        statement = self.file.statement(call)
+        run = next((r for r in runs if any(n is statement for s in r.statements for n in walk(s))), None)
+        if run is None or not isinstance(statement, (ast.Assign, ast.AugAssign)):
+            raise RefusalError(call, _ADVICE)
+        graph = self.sinks.graph(owner_of(self.file, call))
+        if any(n is not call and isinstance(n, ast.Call) and graph.is_source(n) for n in walk(statement)):
+            raise RefusalError(
+                call, "a penalty and another forward are computed in one statement; give the penalty its own"
+            )
+        if statement in self._done:
+            raise RefusalError(call, "two penalties are computed in one statement; give each its own")
+        self._done.add(statement)
+        forwards = self._forwards(call)
+        casts = [argument for argument in _arguments(call) if self._is_half(argument, graph)]
+        for argument in casts:
+            if not isinstance(argument, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+                raise RefusalError(argument, _ADVICE)
+        first = statement
+        header = f"with torch.autocast(device_type={runs[run]}, enabled=False):"
+        for forward in forwards:
+            self._forward(forward, graph)
+            block = siblings(self.file, statement)
+            if forward is not block[block.index(first) - 1]:
+                self.editor.wrap(forward, forward, header)
+            else:
+                first = forward
+        if self._meets_others(statement, call, graph):
+            if first is not statement:
                 raise RefusalError(
-                    call, "a penalty and another forward are computed in one statement; give the penalty its own"
+                    statement, "a penalty and other losses meet in one statement; give the penalty its own"
                 )
-            if statement in done:
+            self._hoist(statement, call, casts, header)
+            return
+        for argument in casts:
+            self.editor.insert(self.file.span(argument).end, ".float()")
+        if runs[run]:
+            self.editor.wrap(first, statement, header)
+
+    def _is_half(self, argument: ast.expr, graph: Graph) -> bool:
+        return any(isinstance(node, ast.Name) and node.id in graph.tainted for node in ast.walk(argument))
+
+    def _meets_others(self, statement: ast.Assign | ast.AugAssign, call: ast.Call, graph: Graph) -> bool:
+        """Whether a statement computes with what the region computed, besides the penalty."""
+        inside = {id(node) for node in ast.walk(call)}
+        return isinstance(statement, ast.Assign) and any(
+            isinstance(node, ast.Name) and path_of(node) in graph.tainted and id(node) not in inside
+            for node in walk(statement.value)
+        )
+
+    def _hoist(self, statement: ast.stmt, call: ast.Call, casts: list[ast.expr], header: str) -> None:
+        """Compute a penalty in a statement of its own, before the one that adds it to other losses."""
+        name = free_name(self.file, _NAMES)
+        text, start = self.file.segment(call), self.file.span(call).start
+        if "\n" in text:
+            raise RefusalError(call, "a penalty and other losses meet in one statement; give the penalty its own")
+        encoded = text.encode()
+        for argument in sorted(casts, key=lambda a: -self.file.span(a).end):
+            end = self.file.span(argument).end - start
+            encoded = encoded[:end] + b".float()" + encoded[end:]
+        unit = self.editor.unit()
+        self.editor.insert_inside(statement, f"{header}\n{unit}{name} = {encoded.decode()}")
+        self.editor.replace(call, name)
+
+    # -- forwards outside of the function -----------------------------------------------------------------------------
+
+    def _forwards(self, call: ast.Call) -> list[ast.Assign]:
+        """The statements before a penalty's call that run the model whose gradient it takes, the last one first."""
+        found: dict[ast.Assign, None] = {}
+        for function in self.file.values.functions(call):
+            for grad in self.functions.get(function, ()):
+                for given in self._given_outputs(function, grad, call):
+                    graph = self.sinks.graph(owner_of(self.file, call))
+                    reaching = graph.reaching(path_of(given), self.file.statement(call)) if path_of(given) else []
+                    for statement, _ in reaching:
+                        if not isinstance(statement, ast.Assign):
+                            raise RefusalError(call, _FORWARD)
+                        found[statement] = None
+                    if not reaching:
+                        raise RefusalError(call, _FORWARD)
+        return sorted(found, key=lambda s: -s.lineno)
+
+    def _given_outputs(self, function: Function, grad: ast.Call, call: ast.Call) -> list[ast.expr]:
+        """What a call passes for the outputs that a function takes the gradient of; none where it computes them."""
+        outputs = next((k.value for k in grad.keywords if k.arg == "outputs"), grad.args[0] if grad.args else None)
+        if outputs is None:
+            raise RefusalError(grad, _ADVICE)
+        graph = self.sinks.graph(function)
+        statements, open_paths = graph.slice(outputs, self.file.statement(grad))
+        nodes: list[ast.AST] = [outputs, *statements]
+        if any(isinstance(n, ast.Call) and graph.is_source(n) for node in nodes for n in walk(node)):
+            return []
+        names = {path.split(".", 1)[0] for path in open_paths}
+        every = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+        given = [self.file.values.argument(call, function, arg) for arg in every if arg in names and arg != "self"]
+        return [value for value in given if value is not None]
+
+    def _forward(self, statement: ast.Assign, graph: Graph) -> None:
+        """Give a model that runs before its penalty float32 inputs."""
+        calls = [n for n in walk(statement.value) if isinstance(n, ast.Call) and graph.is_source(n)]
+        if len(calls) != 1:
+            raise RefusalError(statement, _FORWARD)
+        if statement in self._done:
+            return
+        self._done.add(statement)
+        for argument in _arguments(calls[0]):
+            if not isinstance(argument, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+                raise RefusalError(statement, _FORWARD)
+            if self._may_be_half(argument, statement, graph, set()):
+                self.editor.insert(self.file.span(argument).end, ".float()")
+
+    def _may_be_half(self, node: ast.AST, at: ast.stmt, graph: Graph, seen: set[str]) -> bool:
+        """Whether a value may come from what a model returned, by way of `.data` or `.detach()` too."""
+        for path in paths_in(node):
+            if path.split(".", 1)[0] in graph.tainted or path in graph.tainted:
+                return True
+            root = path.removesuffix(".data").removesuffix(".detach")
+            if root in seen:
                 continue
-            done.add(statement)
-            for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
-                if any(isinstance(n, ast.Name) and n.id in graph.tainted for n in ast.walk(argument)):
-                    if not isinstance(argument, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
-                        raise RefusalError(argument, _ADVICE)
-                    editor.insert(file.span(argument).end, ".float()")
-            if isinstance(statement, ast.Assign):
-                for node in walk(statement.value):
-                    inside = any(n is node for n in ast.walk(call))
-                    if isinstance(node, ast.Name) and path_of(node) in graph.tainted and not inside:
-                        raise RefusalError(
-                            statement, "a penalty and other losses meet in one statement; give the penalty its own"
-                        )
-            editor.wrap(statement, statement, f"with torch.autocast(device_type={kind}, enabled=False):")
+            seen.add(root)
+            if any(self._may_be_half(value, statement, graph, seen) for statement, value in graph.reaching(root, at)):
+                return True
+        return False
 
 
-def _inner(statement: ast.stmt) -> list[ast.stmt]:
-    return [node for node in walk(statement) if isinstance(node, ast.stmt)]
+def _arguments(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]

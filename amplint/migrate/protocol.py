@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of
+from amplint.migrate.backward import write_backward
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
@@ -29,7 +30,6 @@ from amplint.migrate.tree import (
     statements_in,
     walk,
 )
-from amplint.model import Span
 from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
@@ -424,24 +424,10 @@ class Protocol:
     # -- backward -----------------------------------------------------------------------------------------------------
 
     def _backward(self, call: ast.Call) -> None:
-        statement = self.file.statement(call)
-        if call.args or any(keyword.arg not in ("retain_graph",) for keyword in call.keywords):
-            raise RefusalError(
-                call, "backward() gets a gradient or makes a graph of its own, which scaling would change"
-            )
-        if not isinstance(statement, ast.Expr) or statement.value is not call:
-            raise RefusalError(call, "backward() is part of another expression")
-        scaler = self.scalers.text_for(self.in_view.at(call), statement)
-        receiver = call.func.value  # type: ignore[attr-defined]
-        span = self.file.span(receiver)
-        bound = next((s for s in self.sinks.all if s.call is call and s.direct), None)
-        name = self.bound.get(call, "") if bound is not None else ""
-        if name:
-            end = self.file.span(call.func).end
-            self.editor.replace(Span(self.file.span(call).start, end), f"{scaler}.scale({name}).backward")
-        else:
-            self.editor.insert(span.start, f"{scaler}.scale(")
-            self.editor.insert(span.end, ")")
+        scaler = self.scalers.text_for(self.in_view.at(call), self.file.statement(call))
+        bound = any(sink.call is call and sink.direct for sink in self.sinks.all)
+        graph = self.sinks.graph(owner_of(self.file, call))
+        write_backward(self.facts, graph, self.editor, call, scaler, self.bound.get(call, "") if bound else "")
 
     bound: dict[ast.Call, str]
 

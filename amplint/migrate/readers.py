@@ -40,6 +40,7 @@ def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run]) -> None:
         }
         if not outputs:
             continue
+        outputs |= _computed(file, owner_of(file, run.first), outputs)
         for node in walk(owner_of(file, run.first)):
             if not isinstance(node, ast.Name) or node.id not in outputs or not isinstance(node.ctx, ast.Load):
                 continue
@@ -63,6 +64,20 @@ def _holds_output(facts: Facts, value: ast.expr) -> bool:
             return False
         value = value.value
     return False
+
+
+def _computed(file: SourceFile, owner: ast.AST, outputs: set[str]) -> set[str]:
+    """The names of sums and differences of outputs, such as the distance of two mean scores."""
+    found: set[str] = set()
+    for node in walk(owner):
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.BinOp, ast.UnaryOp)):
+            parts = [
+                n for n in ast.walk(node.value) if not isinstance(n, (ast.operator, ast.unaryop, ast.expr_context))
+            ]
+            plain = all(isinstance(n, (ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant)) for n in parts)
+            if plain and any(isinstance(n, ast.Name) and n.id in outputs | found for n in parts):
+                found |= {target.id for target in targets_of(node) if isinstance(target, ast.Name)}
+    return found
 
 
 def _meets_float32(file: SourceFile, name: ast.Name) -> bool:

@@ -1,0 +1,218 @@
+"""Gradient penalties and losses that go backward with a gradient of their own, as Wasserstein GANs have them."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from tests.migrate.test_hazards import REGION, migrated, refusal
+
+FUNCTION = """
+def penalty_of(out, x):
+    grads = torch.autograd.grad(out, x, torch.ones_like(out), create_graph=True)[0]
+    return ((grads.view(grads.size(0), -1).norm(2, dim=1) - 1) ** 2).mean()
+"""
+WHOLE = """
+def penalty_of(net, x):
+    x.requires_grad_()
+    out = net(x)
+    grads = torch.autograd.grad(out, x, torch.ones_like(out), create_graph=True)[0]
+    return ((grads.norm(2, dim=1) - 1) ** 2).mean()
+"""
+ISLAND = "with torch.autocast(device_type=device.type, enabled=False):"
+
+
+def body_of(text: str) -> str:
+    return textwrap.dedent(text.split("for x, y in batches:\n", 1)[1])
+
+
+def test_the_forward_before_a_penalty_is_part_of_its_island() -> None:
+    text = migrated(
+        FUNCTION
+        + """
+generator = nn.Linear(4, 4).to(device)
+for x, y in batches:
+    fake = generator(y)
+    score = model(fake.detach()).mean() - model(x).mean()
+    mixed = (0.5 * x + 0.5 * fake.data).requires_grad_()
+    out = model(mixed)
+    penalty = penalty_of(out, mixed)
+    loss = score + 10 * penalty
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    )
+    assert body_of(text) == (
+        f"{REGION}\n"
+        "    fake = generator(y)\n"
+        "    score = model(fake.detach()).mean() - model(x).mean()\n"
+        "    mixed = (0.5 * x + 0.5 * fake.data).requires_grad_()\n"
+        f"    {ISLAND}\n"
+        "        out = model(mixed.float())\n"
+        "        penalty = penalty_of(out.float(), mixed)\n"
+        "    loss = score + 10 * penalty\n"
+        "optimizer.zero_grad()\n"
+        "scaler.scale(loss).backward()\n"
+        "scaler.step(optimizer)\n"
+        "scaler.update()\n"
+    )
+
+
+def test_a_forward_that_other_losses_use_too_runs_in_float32() -> None:
+    text = migrated(
+        FUNCTION
+        + """
+for x, y in batches:
+    x.requires_grad_()
+    out = model(x)
+    loss = F.softplus(-out).mean()
+    penalty = penalty_of(out, x)
+    loss = loss + penalty
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    )
+    assert (
+        f"    {REGION}\n"
+        f"        {ISLAND}\n"
+        "            out = model(x)\n"
+        "        loss = F.softplus(-out).mean()\n"
+        f"        {ISLAND}\n"
+        "            penalty = penalty_of(out.float(), x)\n"
+    ) in text
+
+
+def test_a_forward_that_cannot_be_told_is_refused() -> None:
+    assert refusal(
+        FUNCTION
+        + """
+for x, y in batches:
+    x.requires_grad_()
+    for out in (model(x), model(-x)):
+        penalty = penalty_of(out, x)
+    optimizer.zero_grad()
+    penalty.backward()
+    optimizer.step()
+"""
+    ) == (
+        "line 16: the forward of this penalty must run in float32 and can't be told from the rest; run the model "
+        "inside the function that computes the penalty"
+    )
+
+
+def test_a_penalty_in_a_sum_of_losses_gets_a_statement_of_its_own() -> None:
+    text = migrated(
+        WHOLE
+        + """
+for x, y in batches:
+    fake = model(y)
+    loss = fake.mean() + 10 * penalty_of(model, fake.detach())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    )
+    assert (
+        f"    {REGION}\n"
+        "        fake = model(y)\n"
+        f"        {ISLAND}\n"
+        "            gradient_penalty = penalty_of(model, fake.detach().float())\n"
+        "        loss = fake.mean() + 10 * gradient_penalty\n"
+    ) in text
+
+
+def test_a_penalty_alone_needs_no_region() -> None:
+    text = migrated(
+        WHOLE
+        + """
+for x, y in batches:
+    optimizer.zero_grad()
+    loss = model(x).mean()
+    loss.backward()
+    penalty = penalty_of(model, y)
+    penalty.backward()
+    optimizer.step()
+"""
+    )
+    assert (
+        "    scaler.scale(loss).backward()\n    penalty = penalty_of(model, y)\n    scaler.scale(penalty).backward()\n"
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("loss", "backward", "scaled"),
+    [
+        ("model(x).mean()", "loss.backward(minus)", "scaler.scale(loss).backward(minus)"),
+        ("F.mse_loss(model(x), y)", "loss.backward(gradient=one)", "scaler.scale(loss).backward(gradient=one)"),
+        ("model(x).mean(0).view(1)", "loss.backward(-one)", "scaler.scale(loss.float()).backward(-one)"),
+        ("model(x)", "loss.backward(torch.ones(8, 2).to(device))", None),
+    ],
+)
+def test_a_constant_gradient_stays(loss: str, backward: str, scaled: str | None) -> None:
+    text = migrated(
+        f"""
+        one = torch.tensor(1.0)
+        if torch.cuda.is_available():
+            one = one.cuda()
+        minus = one * -1
+        for x, y in batches:
+            loss = {loss}
+            optimizer.zero_grad()
+            {backward}
+            optimizer.step()
+        """
+    )
+    assert (scaled or "scaler.scale(loss.float()).backward(torch.ones(8, 2).to(device))") in text
+
+
+@pytest.mark.parametrize("gradient", ["received", "y", "one * received"])
+def test_a_gradient_that_may_be_scaled_already_is_refused(gradient: str) -> None:
+    reason = refusal(
+        f"""
+        one = torch.ones(8, 2)
+        for x, y in batches:
+            received = ask(x)
+            loss = model(x)
+            loss.backward({gradient})
+            optimizer.step()
+        """
+    )
+    assert reason.endswith("backward() gets a gradient or makes a graph of its own, which scaling would change")
+
+
+@pytest.mark.parametrize(
+    "fake", ["generator(y).detach()", "generator(y).data", "torch.autograd.Variable(generator(y).data)"]
+)
+def test_a_generator_that_is_cut_off_runs_in_the_region(fake: str) -> None:
+    text = migrated(
+        f"""
+        generator = nn.Linear(4, 4).to(device)
+        for x, y in batches:
+            fake = {fake}
+            loss = model(fake).mean() - model(x).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert f"    {REGION}\n        fake = {fake}\n        loss = " in text
+
+
+def test_means_of_scores_are_given_to_numpy_in_float32() -> None:
+    text = migrated(
+        """
+        for x, y in batches:
+            real = model(x)
+            fake = model(-x)
+            loss = fake.mean() - real.mean()
+            distance = real - fake
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            print(distance.cpu().data.numpy())
+        """
+    )
+    assert text.endswith("    print(distance.float().cpu().data.numpy())\n")
