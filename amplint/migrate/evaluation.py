@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.facts.training import is_loss_name, losses, targets_of
 from amplint.facts.values import Function, path_of
+from amplint.migrate import states
 from amplint.migrate.facts import Facts
 from amplint.migrate.regions import Run
 from amplint.migrate.sinks import Sinks
@@ -89,6 +90,9 @@ def _plan(facts: Facts, sinks: Sinks, owner: Function | ast.Module, block: list[
     def left(reason: str) -> Evaluation:
         return Evaluation(line, None, f"evaluation is left in float32: {reason}", module)
 
+    if states.kept(facts) and not any(blocks(s) for s in block[forwards[0] : forwards[-1] + 1]):
+        run = block[forwards[0] : forwards[-1] + 1]  # a state in half precision must not meet float32
+        return Evaluation(line, Run(run[0], run[-1], tuple(run)), "", module)
     if any(not isinstance(block[i], ast.Assign) or not _plain_targets(block[i]) for i in forwards):
         return left("the model's call is no plain assignment")
     outputs = {path_of(t) for i in forwards for t in targets_of(block[i])}

@@ -8,7 +8,7 @@ import re
 from amplint.edits import apply_fixes, parses
 from amplint.facts.values import path_of
 from amplint.migrate import device as devices
-from amplint.migrate import evaluation
+from amplint.migrate import evaluation, states
 from amplint.migrate.cache import mixes_gradients
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
@@ -114,6 +114,7 @@ def _migrated(
     evaluations = evaluation.find(facts, sinks)
     if with_evaluation:
         plan.evaluate(evaluations)
+    states.check(facts, [*plan.kinds, *(e.run for e in evaluations if e.run is not None and with_evaluation)])
     new = _apply(file.text, plan.finish())
     new = _with_checkpoints(file, new, options)
     if objection := _objection(file, new):

@@ -10,7 +10,8 @@ import ast
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of, returns
-from amplint.migrate import kernels
+from amplint.migrate import kernels, masks, recursions
+from amplint.migrate.constants import is_beyond_float16, number
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.half import HalfValues
@@ -24,20 +25,17 @@ from amplint.model import Span
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
-_DEPTH = 4
-_LARGEST = 65504.0
-"""The largest float16."""
-_LARGEST_FLOAT32 = 3.4028234663852886e38
 _SMALLEST = 6e-8
 """The smallest positive float16 is about this."""
 _LOGS = frozenset(("log", "log2", "log10", "log1p", "log_"))
 _SAFE_LOG_ARGUMENTS = frozenset(("softmax", "exp", "sum", "norm", "logsumexp", "tensor", "cumsum", "cumprod"))
 _REJECTS_HALF = frozenset(
     (
-        "index_add_", "index_copy_", "index_put_", "scatter_add_", "masked_scatter_", "put_", "inverse", "det",
-        "logdet",
-        "slogdet", "cholesky", "svd", "eig", "symeig", "qr", "pinverse", "matrix_exp", "lstsq", "solve", "fft", "rfft",
-        "irfft", "addmm_", "addbmm_", "baddbmm_", "addmv_", "lgamma", "digamma", "spmm",
+        "index_add", "index_add_", "index_copy", "index_copy_", "index_put_", "index_reduce", "index_reduce_",
+        "scatter_add_", "scatter_reduce", "scatter_reduce_", "masked_scatter", "masked_scatter_", "put_",
+        "inverse", "det", "logdet", "slogdet", "cholesky", "svd", "eig", "symeig", "qr", "pinverse", "matrix_exp",
+        "lstsq", "solve", "fft", "rfft", "irfft", "addmm_", "addbmm_", "baddbmm_", "addmv_", "lgamma", "digamma",
+        "spmm",
     )
 )  # fmt: skip
 _PRODUCTS = frozenset(("mm", "bmm", "matmul"))
@@ -70,6 +68,7 @@ class Numerics:
         nodes += [node for run in runs if run.bind is not None for node in ast.walk(run.bind.expression)]
         for function in functions:
             nodes += ast.walk(function)
+        recursions.check(self.file, nodes)
         done: set[int] = set()
         for node in nodes:
             if id(node) not in done:
@@ -181,14 +180,14 @@ class Numerics:
         elif name in _LOGS and self._is_tensor_call(call):
             self._log(call)
         elif name in _MASKS and self._float16:
-            self._mask(call)
+            masks.repair(self.file, self.editor, call)
         elif name in _REJECTS_HALF and self._is_tensor_call(call):
             raise RefusalError(call, f"`{name}` does not take half precision on CUDA")
         elif name in ("clamp", "clamp_", "clip", "fill_", "full", "full_like", "where", "maximum") and self._float16:
             for argument in [*call.args, *(k.value for k in call.keywords)]:
                 self._constant(argument, call, f"is given to `{name}`")
-        elif name == "scatter_" and len(call.args) > 2 and not isinstance(call.args[2], ast.Constant):
-            raise RefusalError(call, "`scatter_` needs both tensors in one dtype")
+        elif name in ("scatter", "scatter_") and self._is_tensor_call(call) and self._scatters_a_tensor(call):
+            raise RefusalError(call, f"`{name}` needs both tensors in one dtype")
         elif self._float16 and (name in ("gram_matrix", "gram") or (name in _PRODUCTS and _is_gram(call))):
             raise RefusalError(call, "Gram matrices of images exceed the range of float16; use --dtype bfloat16")
 
@@ -199,6 +198,18 @@ class Numerics:
     def _name(self, call: ast.Call) -> str:
         names = self.file.resolve(call.func)
         return (names[0] if names else path_of(call.func) or getattr(call.func, "attr", "")).rsplit(".", 1)[-1]
+
+    def _scatters_a_tensor(self, call: ast.Call) -> bool:
+        """Whether a scatter's source may be half precision: it is no number, nor a tensor made by torch's functions."""
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        index = 3 if self.file.resolve(call.func) else 2
+        if len(call.args) >= index - 1 and number(self.file, call.args[index - 2]) is None:
+            return False  # the scatter of a plot
+        source = call.args[index] if len(call.args) > index else given.get("src", given.get("value"))
+        if source is None or number(self.file, source) is not None:
+            return False
+        made = [v for v in self.file.values.of(source) if isinstance(v, ast.Call)]
+        return not made or not all(name in _BUFFERS for v in made for name in self.file.resolve(v.func) or ("",))
 
     def _is_tensor_call(self, call: ast.Call) -> bool:
         """Whether a call is torch's, or a method of something that is no module of Python's or numpy's."""
@@ -250,19 +261,6 @@ class Numerics:
             return all(isinstance(v, ast.expr) and v is not node and self._is_safe_log(v, depth + 1) for v in values)
         return False
 
-    def _mask(self, call: ast.Call) -> None:
-        """`x.masked_fill(mask, -1e9)` becomes `x.float().masked_fill(mask, -1e9)`."""
-        value = next((k.value for k in call.keywords if k.arg == "value"), call.args[-1] if call.args else None)
-        if value is None or not _beyond(self.file, value):
-            return
-        if (
-            self._name(call) != "masked_fill"
-            or self.file.resolve(call.func)
-            or not isinstance(call.func, ast.Attribute)
-        ):
-            raise RefusalError(call, "the constant of this mask exceeds the range of float16; use --dtype bfloat16")
-        self.editor.insert(self.file.span(call.func.value).end, ".float()")
-
     def _arithmetic(self, node: ast.BinOp | ast.AugAssign) -> None:
         if not self._float16:
             return
@@ -282,10 +280,10 @@ class Numerics:
     def _constant(self, value: ast.expr, place: ast.AST, what: str) -> None:
         if not self._float16:
             return
-        if _beyond(self.file, value):
+        if is_beyond_float16(self.file, value):
             raise RefusalError(place, f"a constant beyond the range of float16 {what}; use --dtype bfloat16")
-        number = _number(self.file, value)
-        if number is not None and 0 < abs(number) < _SMALLEST:
+        value_of = number(self.file, value)
+        if value_of is not None and 0 < abs(value_of) < _SMALLEST:
             raise RefusalError(place, f"a constant that float16 rounds to zero {what}; use --dtype bfloat16")
 
 
@@ -307,50 +305,3 @@ def _is_gram(call: ast.Call) -> bool:
     return (
         isinstance(second, ast.Attribute) and second.attr in ("T", "mT") and ast.dump(second.value) == ast.dump(first)
     )
-
-
-def _number(file: SourceFile, node: ast.expr, depth: int = 0) -> float | None:
-    """The number that an expression surely is: a literal, arithmetic with literals, a name for one, a float's limit."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        inner = _number(file, node.operand, depth)
-        return None if inner is None else -inner
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
-        return float(node.value)
-    if isinstance(node, ast.BinOp) and depth < _DEPTH:
-        return _computed(node.op, _number(file, node.left, depth + 1), _number(file, node.right, depth + 1))
-    if isinstance(node, ast.Attribute) and node.attr in ("min", "max") and isinstance(node.value, ast.Call):
-        limits = file.resolve(node.value.func)
-        kinds = {name for a in node.value.args for name in file.resolve(a)}
-        if "torch.finfo" in limits and kinds & {"torch.float32", "torch.float"}:
-            return _LARGEST_FLOAT32 if node.attr == "max" else -_LARGEST_FLOAT32
-    if isinstance(node, ast.Call) and "torch.tensor" in file.resolve(node.func) and node.args:
-        return _number(file, node.args[0], depth + 1)
-    if isinstance(node, (ast.Name, ast.Attribute)) and depth < _DEPTH:
-        values = file.values.of(node)
-        found = [_number(file, v, depth + 1) if isinstance(v, ast.expr) and v is not node else None for v in values]
-        known = [number for number in found if number is not None]
-        return max(known, key=abs) if known else None
-    return None
-
-
-def _computed(op: ast.operator, left: float | None, right: float | None) -> float | None:
-    if left is None or right is None:
-        return None
-    try:
-        if isinstance(op, ast.Mult):
-            return left * right
-        if isinstance(op, ast.Add):
-            return left + right
-        if isinstance(op, ast.Sub):
-            return left - right
-        if isinstance(op, ast.Pow):
-            return float(left**right)
-    except (ArithmeticError, TypeError):
-        return None
-    return None
-
-
-def _beyond(file: SourceFile, node: ast.expr) -> bool:
-    """Whether a number is finite and beyond the range of float16."""
-    number = _number(file, node)
-    return number is not None and _LARGEST < abs(number) < float("inf")

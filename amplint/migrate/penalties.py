@@ -61,10 +61,32 @@ class Penalties:
         for function in self.functions:
             for call in self.file.values.calls(function):
                 self._island(call, runs)
+        if self._done and all(self._is_all_island(run) for run in runs):
+            raise RefusalError(
+                next(iter(self.functions.values()))[0],
+                "all of this loss goes through autograd.grad, which stays in float32, so that nothing is gained",
+            )
+
+    def _is_apart(self, call: ast.Call) -> bool:
+        """Whether a call in a training loop, outside of all regions, gives a value without a graph, as a sampler
+        does."""
+        owner = owner_of(self.file, call)
+        return (owner is self.file.tree or owner in self.facts.trainers) and not self.sinks.graph(owner).is_graph(call)
+
+    def _is_all_island(self, run: Run) -> bool:
+        """Whether every forward of a run is computed in penalties."""
+        nodes = [node for statement in run.statements for node in walk(statement)]
+        nodes += list(ast.walk(run.bind.expression)) if run.bind is not None else []
+        graph = self.sinks.graph(owner_of(self.file, run.first))
+        sources = [node for node in nodes if isinstance(node, ast.Call) and graph.is_source(node)]
+        penalties = {call for function in self.functions for call in self.file.values.calls(function)}
+        return bool(sources) and all(source in penalties for source in sources)
 
     def _island(self, call: ast.Call, runs: dict[Run, str]) -> None:
         statement = self.file.statement(call)
         run = next((r for r in runs if any(n is statement for s in r.statements for n in walk(s))), None)
+        if run is None and self._is_apart(call):
+            return
         if run is None or not isinstance(statement, (ast.Assign, ast.AugAssign)):
             raise RefusalError(call, _ADVICE)
         graph = self.sinks.graph(owner_of(self.file, call))

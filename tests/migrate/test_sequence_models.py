@@ -1,0 +1,147 @@
+"""Recurrent and attentive models: state that a model keeps, recursions in log space, masks filled in place."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.migrate.test_hazards import migrated, refusal
+
+RECURRENT = """
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(4, 8)
+        self.out = nn.Linear(8, 2)
+        self.hidden = None
+
+    def init_hidden(self):
+        self.hidden = None
+
+    def forward(self, x):
+{start}        y, self.hidden = self.rnn(x, self.hidden)
+        return self.out(y)
+
+model = Recurrent().to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in batches:
+    model.init_hidden()
+    loss = F.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+class TestStateOfAModel:
+    """`self.hidden` is in half precision after a forward under autocast."""
+
+    def test_it_must_not_come_to_a_forward_in_float32(self) -> None:
+        assert refusal(RECURRENT.format(start="") + "print(model(x).sum())\n") == (
+            "line 31: the model keeps `self.hidden` from one forward to the next, in half precision after one under "
+            "autocast, and runs in float32 here; give it a new one first"
+        )
+
+    @pytest.mark.parametrize("new", ["model.init_hidden()", "model.hidden = None"])
+    def test_a_new_one_is_float32(self, new: str) -> None:
+        text = migrated(RECURRENT.format(start="") + f"{new}\nprint(model(x).sum())\n")
+        assert text.endswith(f"    scaler.update()\n{new}\nprint(model(x).sum())\n")
+
+    def test_one_that_each_forward_makes_anew_is_no_state(self) -> None:
+        start = "        self.hidden = None\n"
+        text = migrated(RECURRENT.format(start=start) + "print(model(x).sum())\n")
+        assert text.endswith("    scaler.update()\nprint(model(x).sum())\n")
+
+    def test_evaluation_runs_under_autocast_too(self) -> None:
+        evaluation = (
+            "values = []\nfor x in batches:\n    with torch.no_grad():\n        values.append(model(x).sum().item())\n"
+        )
+        header = 'with torch.autocast(device_type=device.type, dtype=torch.float16, enabled=device.type == "cuda"):'
+        assert migrated(RECURRENT.format(start="") + evaluation).endswith(
+            f"    with torch.no_grad():\n        {header}\n            values.append(model(x).sum().item())\n"
+        )
+
+
+CRF = """
+def log_sum_exp(v):
+    top = v.max()
+    return top + torch.log(torch.sum(torch.exp(v - top)))
+
+class Chain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.moves = nn.Parameter(torch.randn(2, 2))
+
+    def forward(self, scores):
+        alpha = scores[0]
+        for score in scores[1:]:
+{step}
+        return {result}
+
+chain = Chain().to(device)
+for x, y in batches:
+    loss = chain(model(x))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "line"),
+    [
+        ("            alpha = torch.logsumexp(alpha[:, None] + self.moves + score, 0)", 21),
+        ("            rows = [log_sum_exp(alpha + m) for m in self.moves]\n            alpha = torch.stack(rows)", 21),
+    ],
+)
+def test_a_recursion_in_log_space_is_refused(step: str, line: int) -> None:
+    assert refusal(CRF.format(step=step, result="log_sum_exp(alpha)")) == (
+        f"line {line}: a recursion in log space builds on what half precision has rounded at each step"
+    )
+
+
+def test_a_sum_of_log_sum_exps_is_no_recursion() -> None:
+    text = migrated(CRF.format(step="            alpha = alpha - log_sum_exp(score)", result="alpha.sum()"))
+    assert "        loss = chain(model(x))\n" in text
+
+
+ATTENTION = """
+class Attention(nn.Module):
+    def forward(self, q, k, mask):
+        scores = {scores}
+        {fill}
+        return torch.softmax(scores, -1)
+
+attend = Attention()
+for x, y in batches:
+    out = model(x)
+    loss = F.mse_loss(attend(out, out, y > 0), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("fill", "after"),
+    [
+        ("scores.masked_fill_(mask, -1e9)", "scores = scores.float().masked_fill(mask, -1e9)"),
+        ("scores = scores.masked_fill_(mask, -1e9)", "scores = scores.float().masked_fill(mask, -1e9)"),
+        ("scores = torch.masked_fill(scores, mask, -1e9)", "scores = torch.masked_fill(scores.float(), mask, -1e9)"),
+        ("scores = (scores / 2).masked_fill(mask, -1e9)", "scores = (scores / 2).float().masked_fill(mask, -1e9)"),
+        ("scores = torch.masked_fill(scores / 2, mask, -1e9)", None),
+        ("scores.masked_fill_(mask, -1e4)", "scores.masked_fill_(mask, -1e4)"),
+    ],
+)
+def test_masks_beyond_float16_are_applied_to_float32(fill: str, after: str | None) -> None:
+    from amplint.migrate import migrate_source
+    from tests.migrate.test_refusals import HEAD
+
+    text = migrate_source(HEAD + ATTENTION.format(scores="q @ k.T", fill=fill), "train.py").text
+    after = after or "scores = torch.masked_fill((scores / 2).float(), mask, -1e9)"
+    assert f"        scores = q @ k.T\n        {after}\n" in text
+
+
+def test_a_tensor_that_may_have_another_name_is_not_filled_in_place() -> None:
+    assert refusal(ATTENTION.format(scores="q", fill="scores.masked_fill_(mask, -1e9)")) == (
+        "line 12: the constant of this mask exceeds the range of float16; use --dtype bfloat16"
+    )
