@@ -13,6 +13,7 @@ from amplint.migrate.model import RefusalError
 from amplint.migrate.tree import base_path
 from amplint.model import Span
 
+_GRADIENT = "backward() gets a gradient or makes a graph of its own, which scaling would change"
 _CONSTANTS = frozenset(
     f"torch.{name}"
     for name in (
@@ -33,14 +34,17 @@ def write_backward(facts: Facts, graph: Graph, editor: Editor, call: ast.Call, s
     other gradient and for graphs of the backward itself.
     """
     file = facts.file
-    given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "gradient"), None)
-    known = all(keyword.arg in ("retain_graph", "gradient") for keyword in call.keywords)
-    if not known or len(call.args) > 1 or (given is not None and not is_constant_gradient(facts, given)):
-        raise RefusalError(call, "backward() gets a gradient or makes a graph of its own, which scaling would change")
+    receiver = facts.loss_of(call)
     statement = file.statement(call)
     if not isinstance(statement, ast.Expr) or statement.value is not call:
         raise RefusalError(call, "backward() is part of another expression")
-    receiver: ast.expr = call.func.value  # type: ignore[attr-defined]
+    if not isinstance(call.func, ast.Attribute) or call.func.value is not receiver:
+        _write_function(facts, editor, call, scaler, name)
+        return
+    given = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "gradient"), None)
+    known = all(keyword.arg in ("retain_graph", "gradient") for keyword in call.keywords)
+    if not known or len(call.args) > 1 or (given is not None and not is_constant_gradient(facts, given)):
+        raise RefusalError(call, _GRADIENT)
     vector = given is not None and not (
         isinstance(given, ast.Constant) or _is_scalar(facts, graph, receiver, statement)
     )
@@ -52,6 +56,18 @@ def write_backward(facts: Facts, graph: Graph, editor: Editor, call: ast.Call, s
     span = file.span(receiver)
     editor.insert(span.start, f"{scaler}.scale(")
     editor.insert(span.end, f"{cast})")
+
+
+def _write_function(facts: Facts, editor: Editor, call: ast.Call, scaler: str, name: str) -> None:
+    """Write `torch.autograd.backward(scaler.scale(loss))`."""
+    if len(call.args) > 1 or any(keyword.arg not in ("tensors", "retain_graph") for keyword in call.keywords):
+        raise RefusalError(call, _GRADIENT)
+    span = facts.file.span(facts.loss_of(call))
+    if name:
+        editor.replace(span, f"{scaler}.scale({name})")
+        return
+    editor.insert(span.start, f"{scaler}.scale(")
+    editor.insert(span.end, ")")
 
 
 def is_constant_gradient(facts: Facts, node: ast.expr, depth: int = 0) -> bool:

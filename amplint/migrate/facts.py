@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.training import is_loss_name, is_model_call, losses
 from amplint.facts.values import Function, is_self, path_of
+from amplint.migrate import backward_calls
 from amplint.migrate.tree import FUNCTIONS, base_path, walk
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _NO_GRAPH_METHODS = re.compile(
 )
 _OPTIMIZER_NAME = re.compile(r"optim|(?:^|_)opt(?:$|[_\d])|^opt[A-Z]|(?:^|_)solver$|trainer$", re.I)
 _NOT_OPTIMIZER = re.compile(r"sched|env|writer|ema|warmup|bar$|timer|param_groups", re.I)
+_NO_MODULES = ("torch.optim.", "torch.utils.", "torch.nn.functional.", "torch.nn.utils.", "torch.nn.init.")
 _MODULE_BASES = re.compile(r"(?:^|\.)(?:\w*Module|Sequential|\w*Net|\w*Model)$")
 _GRADIENT_CALLS = re.compile(r"clip_grad|grad_norm|get_total_norm")
 
@@ -95,13 +97,16 @@ class Facts:
                 return self.is_module_class(cls)
             if isinstance(cls, str) and cls.startswith("torch.nn.") and not cls.rsplit(".", 1)[-1][:1].isupper():
                 return False  # a function, such as `F.relu` or `data_parallel`
-            if isinstance(cls, str) and cls.endswith((".Parameter", ".Buffer")):
+            if isinstance(cls, str) and (cls.startswith(_NO_MODULES) or cls.endswith((".Parameter", ".Buffer"))):
                 return False
             if isinstance(cls, str) and cls.startswith(("torch.nn.", "torchvision.models.")):
                 return not self.is_loss(node)
-            if isinstance(cls, str) and cls.startswith(("torch.optim.", "torch.utils.")):
-                return False
         return path in self._module_paths and not self.is_loss(node)
+
+    @staticmethod
+    def is_module_name(names: tuple[str, ...]) -> bool:
+        """Whether one of the qualified names is that of a class of modules."""
+        return any(name.startswith("torch.nn.") and not name.startswith(_NO_MODULES) for name in names)
 
     def is_loss(self, node: ast.expr) -> bool:
         """Whether what an expression names computes a loss."""
@@ -191,7 +196,13 @@ class Facts:
             return False
         name = receiver.id if isinstance(receiver, ast.Name) else ""
         iterated = self.iterated(receiver) if name else None
-        return self.is_optimizer(receiver) or (iterated is not None and self.is_optimizer(iterated))
+        return self.is_optimizer(receiver) or (iterated is not None and self.holds_optimizers(iterated))
+
+    def holds_optimizers(self, node: ast.expr) -> bool:
+        """Whether what a loop runs over are optimizers, by its name or as they are listed."""
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return bool(node.elts) and all(self.is_optimizer(element) for element in node.elts)
+        return self.is_optimizer(node)
 
     def is_wrapper(self, node: ast.expr) -> bool:
         """Whether an optimizer is an object around another optimizer, which alone a scaler can step."""
@@ -287,16 +298,17 @@ class Facts:
 
     @cached_property
     def backwards(self) -> tuple[ast.Call, ...]:
-        """The calls `loss.backward(...)` on tensors, in the order of the text."""
-        found = []
-        for use in self.file.names.attributes.get("backward", ()):
-            call = self.file.parent(use)
-            if isinstance(call, ast.Call) and call.func is use and not self.file.values.functions(call):
-                receiver = use.value
-                is_super = isinstance(receiver, ast.Call) and path_of(receiver.func) == "super"
-                if not is_super and not is_self(receiver) and not self.file.resolve(use):
-                    found.append(call)
-        return tuple(sorted(found, key=lambda c: (c.lineno, c.col_offset)))
+        """The calls `loss.backward(...)` and `torch.autograd.backward(loss)`, in the order of the text."""
+        return backward_calls.find(self.file)
+
+    @cached_property
+    def hidden_backwards(self) -> tuple[ast.expr, ...]:
+        """Where something goes backward and is no plain call."""
+        return backward_calls.hidden(self.file)
+
+    def loss_of(self, call: ast.Call) -> ast.expr:
+        """What a call among `backwards` goes backward on."""
+        return backward_calls.loss_of(self.file, call)
 
     def reads_gradient(self, node: ast.AST) -> bool:
         """Whether a node reads or changes gradients: `p.grad` but for resetting it, or a clip."""
@@ -419,7 +431,11 @@ class Facts:
         given = [*node.args, *(keyword.value for keyword in node.keywords), *self.file.values.of(node.func)]
         if any(isinstance(g, ast.Lambda) and any(self.uses_gradient(n) for n in ast.walk(g.body)) for g in given):
             return True
-        return any(function in self.gradient_readers for function in self.file.values.functions(node))
+        return self.calls_reader(node)
+
+    def calls_reader(self, call: ast.Call) -> bool:
+        """Whether a call runs a function of the file that reads gradients."""
+        return any(function in self.gradient_readers for function in self.file.values.functions(call))
 
 
 def _binds(target: ast.expr, name: str) -> bool:

@@ -88,7 +88,7 @@ def _refused(text: str, lines: list[int], reason: str) -> MigrationResult:
 def _loop_lines(facts: Facts) -> list[int]:
     """The lines of the loops that train: the innermost loop around each backward, or its function."""
     found: dict[int, None] = {}
-    for call in facts.backwards:
+    for call in (*facts.backwards, *facts.hidden_backwards):
         statement = facts.file.statement(call)
         loop = next((s for s in chain(facts.file, statement)[1:] if isinstance(s, LOOPS)), None)
         owner = owner_of(facts.file, call)
@@ -178,6 +178,8 @@ class _Plan:
         penalties.islands(self.kinds)
         self.numerics.check(every)
         cast_for_readers(self.facts, self.editor, every)
+        if self.options.dtype != "bfloat16":
+            self.protocol.prove()
 
     def evaluate(self, evaluations: list[evaluation.Evaluation]) -> None:
         """Regions of evaluation loops."""

@@ -88,25 +88,6 @@ class OptimizersInView:
         return [optimizer] if is_global and root not in self.file.names.scopes[function].bindings else []
 
 
-def roots_of(file: SourceFile, step: ast.Call) -> set[str]:
-    """The paths of the modules whose parameters an optimizer got, also by way of a name."""
-    found: set[str] = set()
-    pending: list[tuple[ast.AST, int]] = [
-        (value, 0)
-        for value in file.values.of(step.func.value)  # type: ignore[attr-defined]
-        if isinstance(value, ast.Call)
-    ]
-    while pending:
-        root, depth = pending.pop()
-        for node in ast.walk(root):
-            if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters"):
-                found.add(base_path(node.value))
-            elif isinstance(node, ast.Name) and depth < 2:
-                values = file.values.of(node)
-                pending += [(v, depth + 1) for v in values if isinstance(v, (ast.Call, ast.BinOp, ast.List))]
-    return found - {""}
-
-
 def is_made_here(file: SourceFile, step: ast.Call) -> bool:
     """Whether an optimizer is made in the function that steps it, so that both name its model alike."""
     owner = owner_of(file, step)

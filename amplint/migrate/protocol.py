@@ -10,8 +10,9 @@ from amplint.facts.values import Function, path_of
 from amplint.migrate.backward import write_backward
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
+from amplint.migrate.gradients import Gradients, Plan
 from amplint.migrate.model import RefusalError
-from amplint.migrate.optimizers import OptimizersInView, is_made_here, modules_of, roots_of
+from amplint.migrate.optimizers import OptimizersInView, is_made_here, modules_of
 from amplint.migrate.scaler import Scalers
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.strangers import Strangers
@@ -20,12 +21,10 @@ from amplint.migrate.tree import (
     LOOPS,
     blocks,
     chain,
-    common_block,
     header,
     inside_own_loop,
     lift,
     loop_of,
-    overlaps,
     owner_of,
     statements_in,
     walk,
@@ -52,6 +51,7 @@ class Protocol:
         self._step_functions = facts.closure_of(facts.owners(list(facts.steps)))
         self._backward_functions = facts.closure_of(facts.owners(list(facts.backwards)))
         self.strangers = Strangers(facts, self._goes_backward, self._takes_step)
+        self.plan = Plan({}, {})
 
     def write(self) -> None:
         """Plan and write everything."""
@@ -65,12 +65,15 @@ class Protocol:
             self._backward(call)
         self._check_gradient_uses()
 
+    def prove(self) -> None:
+        """Follow the gradients to every step under what is written; raises `RefusalError` where they may be wrong."""
+        Gradients(self.facts, self.sinks, self.plan).check()
+
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _steps(self, owner: Function | ast.Module, steps: list[ast.Call]) -> None:
         for step in steps:
             self._check_step(owner, step)
-        self._check_shared(steps)
         groups: dict[ast.stmt | None, list[ast.Call]] = {}
         for step in steps:
             groups.setdefault(self._loop_of_iteration(step), []).append(step)
@@ -88,26 +91,6 @@ class Protocol:
             for step in group:
                 receiver = step.func.value  # type: ignore[attr-defined]
                 self.editor.replace(step, f"{scaler}.step({self.file.segment(receiver)})")
-
-    def _check_shared(self, steps: list[ast.Call]) -> None:
-        """Two optimizers that share parameters would unscale the same gradients twice, unless a backward after a reset
-        comes between their steps."""
-        for first, second in pairwise(steps):
-            if self._identity(first) == self._identity(second):
-                continue
-            mine, others = roots_of(self.file, first), roots_of(self.file, second)
-            if not any(overlaps(one, other) for one in mine for other in others):
-                continue
-            block = common_block(self.file, [self.file.statement(first), self.file.statement(second)])
-            members = [lift(self.file, self.file.statement(step), block) for step in (first, second)]
-            if members[0] is None or members[1] is None or members[0] is members[1]:
-                continue
-            between = block[block.index(members[0]) + 1 : block.index(members[1])]
-            fresh = any(self._surely_backward(s) for s in between) and any(
-                self.facts.resets(node) for s in between for node in walk(s)
-            )
-            if not fresh and not self._own(members[1]):
-                raise RefusalError(second, "two optimizers share parameters, whose gradients would be unscaled twice")
 
     def _check_step(self, owner: Function | ast.Module, step: ast.Call) -> None:
         statement = self.file.statement(step)
@@ -241,7 +224,7 @@ class Protocol:
             self._update_in(block[index], group, scaler)
         elif sure and not repeated:
             self._check_way(block, min(items), max(items))
-            self.editor.insert_after(block[max(items)], f"{scaler}.update()")
+            self._update(block[max(items)], steps, scaler)
         else:
             for segment in self._segments(block, sorted(items)):
                 groups = [items[index] for index in segment]
@@ -250,7 +233,7 @@ class Protocol:
                     self._update_in(block[segment[0]], groups[0], scaler)
                 elif all(index in sure for index in segment) and len(set(names)) == len(names):
                     self._check_way(block, segment[0], segment[-1])
-                    self.editor.insert_after(block[segment[-1]], f"{scaler}.update()")
+                    self._update(block[segment[-1]], [step for steps in groups for step in steps], scaler)
                 else:
                     raise RefusalError(
                         groups[0][0], "several steps share a backward, and which of them run can't be told"
@@ -276,12 +259,16 @@ class Protocol:
 
     def _update_in(self, member: ast.stmt, group: list[ast.Call], scaler: str) -> None:
         if isinstance(member, ast.Expr) or (self._surely_steps(member, group) and isinstance(member, LOOPS)):
-            self.editor.insert_after(member, f"{scaler}.update()")
+            self._update(member, group, scaler)
             return
         for block in blocks(member):
             inside = [s for s in group if lift(self.file, self.file.statement(s), block) is not None]
             if inside:
                 self._updates(block, inside, scaler)
+
+    def _update(self, member: ast.stmt, steps: list[ast.Call], scaler: str) -> None:
+        self.plan.updated[member] = [step.func.value for step in steps]  # type: ignore[attr-defined]
+        self.editor.insert_after(member, f"{scaler}.update()")
 
     def _own(self, member: ast.stmt) -> bool:
         """Whether every step inside a compound statement has its backward inside too."""
@@ -335,6 +322,7 @@ class Protocol:
             return
         scaler = self.scalers.text_for([optimizer], statement)
         receiver = self.file.segment(optimizer)
+        self.plan.unscaled.setdefault(used, []).append(optimizer)
         if self.facts.iterated(optimizer) is not None and at is not statement:
             target = self.file.segment(at.target) if isinstance(at, ast.For) else ""
             source = self.file.segment(at.iter) if isinstance(at, ast.For) else ""
@@ -380,10 +368,13 @@ class Protocol:
             if mine and used and is_made_here(self.file, step) and not used & mine:
                 raise RefusalError(step, "the gradients that are used are not those of the optimizer's own parameters")
             return True
+        for member in members:
+            for node in walk(member):
+                if isinstance(node, ast.Call) and self.facts.calls_reader(node):
+                    used |= {path_of(argument) for argument in node.args if self.facts.is_module(argument)} or {""}
         known = set().union(*(modules_of(self.file, other) for other in self.steps_of[owner]))
-        if not mine or not used or not used <= known:
-            raise RefusalError(step, "which optimizer the clipped gradients belong to can't be told")
-        return bool(used & mine)
+        # Where this can't be told, all are unscaled here; `Gradients` refuses where one has no gradients yet.
+        return not mine or not used <= known or bool(used & mine)
 
     def _check_gradient_uses(self) -> None:
         """Every use of gradients must be of unscaled ones: behind the backward, in a block that leads to a step."""

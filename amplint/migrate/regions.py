@@ -11,7 +11,6 @@ from amplint.migrate.model import RefusalError
 from amplint.migrate.sinks import Sink, Sinks
 from amplint.migrate.tree import (
     FUNCTIONS,
-    LOOPS,
     assigned_paths,
     blocks,
     header,
@@ -101,12 +100,12 @@ class Runs:
                 continue
             self._flush(run, self.binds.get(statement))
             if blocks(statement):
-                if (
-                    any(node in self.nodes for node in (statement,))
-                    and not isinstance(statement, (*LOOPS, ast.With))
-                    and any(isinstance(n, ast.Call) and self.graph.is_source(n) for n in header(statement))
+                if statement in self.nodes and any(
+                    isinstance(n, ast.Call) and self.graph.is_source(n) for n in header(statement)
                 ):
-                    raise RefusalError(statement, "a model is run in the condition of a statement that goes backward")
+                    raise RefusalError(
+                        statement, "a model is run in the head of a statement that goes backward; run it before"
+                    )
                 for inner in blocks(statement):
                     self._block(inner)
         self._flush(run, None)

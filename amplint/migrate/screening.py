@@ -50,7 +50,6 @@ _NAMES = {
     "torch.distributed.tensor": "tensor parallelism has not been tried under a scaler",
     "torch.distributed.pipelining": "pipelines go backward themselves",
     "torch.autograd.functional": "Hessian and Jacobian products do not pass through a scaler",
-    "torch.autograd.backward": "torch.autograd.backward goes backward on several tensors at once",
     "torch.optim.LBFGS": "LBFGS evaluates the model several times a step, which GradScaler can't follow",
     "torch.sparse": "sparse products have no half-precision kernel on CUDA",
     "torch.spmm": "sparse products have no half-precision kernel on CUDA",
@@ -101,6 +100,10 @@ def screen(facts: Facts) -> None:
             call = file.parent(use)
             if isinstance(call, ast.Call) and call.func is use and not file.resolve(use):
                 raise RefusalError(use, reason)
+    for use in facts.hidden_backwards:
+        raise RefusalError(
+            use, "what goes backward here is no plain `loss.backward()`; call it on one loss, in a statement of its own"
+        )
     _classes(file)
     _moved_gradients(file)
     _by_hand(facts)

@@ -39,7 +39,7 @@ class Sinks:
 
     def find(self) -> None:
         """Collect sinks and nodes, from the calls of `backward` outwards."""
-        pending = [self._sink(call, call.func.value, True) for call in self.facts.backwards]  # type: ignore[attr-defined]
+        pending = [self._sink(call, self.facts.loss_of(call), True) for call in self.facts.backwards]
         while pending:
             sink = pending.pop(0)
             if any(known.call is sink.call and known.expression is sink.expression for known in self.all):

@@ -27,8 +27,9 @@ class Outcome(NamedTuple):
     """What a run left: what it printed, its exit code, a digest of gradients at each step, and the recorded events.
 
     `losses` are the values that went backward, `steps` the norms of the gradients that each optimizer stepped on,
-    `low` and `full` count matrix products and convolutions with gradients in low and in full precision, `protocol` are
-    the names of the calls in order, `faults` what was against the protocol.
+    `low` and `full` count matrix products and convolutions with gradients in low and in full precision, `left_out`
+    those of the latter whose results went backward, `protocol` are the names of the calls in order, `faults` what was
+    against the protocol.
     """
 
     code: int
@@ -38,6 +39,7 @@ class Outcome(NamedTuple):
     steps: list[float]
     low: int
     full: int
+    left_out: int
     protocol: list[str]
     faults: list[str]
     digest: str
@@ -63,7 +65,7 @@ def run_script(
             texts[name] = place.read_text(encoding="utf-8", errors="replace") if place.exists() else ""
     code = os.waitstatus_to_exitcode(status)
     if not texts["record"]:
-        return Outcome(code or 1, texts["out"], texts["err"], [], [], 0, 0, [], ["no record"], "")
+        return Outcome(code or 1, texts["out"], texts["err"], [], [], 0, 0, 0, [], ["no record"], "")
     found: dict[str, Any] = json.loads(texts["record"])
     return Outcome(code, texts["out"], texts["err"], **found)
 

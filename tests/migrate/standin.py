@@ -28,6 +28,7 @@ _PRODUCTS = frozenset(
     )
 )
 _LOW = (torch.float16, torch.bfloat16)
+_SCALES = (2.0**16, 2.0**14, 2.0**17)
 
 
 def _is_gpu(value: object) -> bool:
@@ -63,6 +64,24 @@ class _Devices(TorchFunctionMode):
         return result
 
 
+def _full_products(node: Any) -> int:
+    """How many matrix products of a graph were computed in float32."""
+    seen, stack, found = set(), [node], 0
+    while stack:
+        current = stack.pop()
+        if current is None or current in seen:
+            continue
+        seen.add(current)
+        if "mm" in current.name().lower() or "Convolution" in current.name():
+            for name in ("_saved_mat1", "_saved_mat2", "_saved_self", "_saved_input"):
+                saved = getattr(current, name, None)
+                if isinstance(saved, torch.Tensor):
+                    found += saved.dtype == torch.float32
+                    break
+        stack += [before for before, _ in current.next_functions]
+    return found
+
+
 class Recorder:
     """Patches torch while it is entered; see `tests.migrate.harness` for the ways."""
 
@@ -80,6 +99,7 @@ class Recorder:
         self._stack = contextlib.ExitStack()
         self._regions = 0
         self.scaled_loss: Any = None
+        self.left_out = 0
         self._in_scaler = 0
         self._in_backward = False
 
@@ -194,7 +214,11 @@ class Recorder:
 
             def update(self, *args: Any) -> Any:
                 recorder._note("update")
-                return super().update(*args)
+                result = super().update(*args)
+                if recorder.way.endswith("exact") and self._scale is not None:
+                    # Scales change at each update, so that gradients left over from another scale show.
+                    self._scale.fill_(_SCALES[recorder.protocol.count("update") % len(_SCALES)])
+                return result
 
         self._patch(torch.amp, "GradScaler", Scaler)
 
@@ -212,6 +236,7 @@ class Recorder:
                 recorder.faults.append("backward inside a region")
             if tensor.numel() == 1 and tensor is not recorder.scaled_loss:
                 recorder.losses.append(float(tensor.detach().double()))
+            recorder.left_out += _full_products(tensor.grad_fn)
             recorder._in_backward = True
             try:
                 return original(tensor, *args, **kwargs)  # type: ignore[no-untyped-call]
@@ -219,6 +244,18 @@ class Recorder:
                 recorder._in_backward = False
 
         self._patch(torch.Tensor, "backward", backward)
+        self._patch_functional_backward()
+
+    def _patch_functional_backward(self) -> None:
+        """`torch.autograd.backward` on one tensor is its method."""
+        recorder, original = self, torch.autograd.backward
+
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if recorder._in_backward or not isinstance(tensors, torch.Tensor):
+                return original(tensors, *args, **kwargs)
+            return tensors.backward(*args, **kwargs)
+
+        self._patch(torch.autograd, "backward", backward)
 
     def _patch_optimizers(self) -> None:
         recorder = self
@@ -254,6 +291,7 @@ class Recorder:
             "steps": self.steps,
             "low": self.low,
             "full": self.full,
+            "left_out": self.left_out,
             "protocol": self.protocol,
             "faults": self.faults,
             "digest": digest.hexdigest(),

@@ -100,13 +100,15 @@ class Net(nn.Module):
         output = output.view(-1, 2)
         return output.squeeze(1)
 
-net = Net()""",
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)""",
         """\
 class Net(nn.Sequential):
     def __init__(self):
         super().__init__(nn.Linear(4, 2), nn.Sigmoid())
 
-net = Net()""",
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)""",
     ],
 )
 def test_a_layer_is_found_at_the_end(net: str) -> None:
@@ -130,6 +132,7 @@ def test_of_several_outputs_the_one_that_is_used_is_followed() -> None:
                 return self.kind(x), self.gate(x)
 
         net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         criterion = nn.BCELoss()
         for x, y in batches:
             _, gate = net(x)

@@ -1,0 +1,315 @@
+"""Gradients are followed over all ways to a step: what is left over, missing or unscaled twice is refused."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from amplint.migrate import migrate_source
+
+HEAD = """\
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+net = nn.Linear(4, 2).to(device)
+head = nn.Linear(4, 2).to(device)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+opt_head = torch.optim.SGD(head.parameters(), lr=0.1)
+"""
+LEFT_OVER = "gradients that are left over from another step or another scale may reach this step; reset them"
+SHARED = "two optimizers share parameters, whose gradients would be unscaled twice"
+NONE = "this optimizer may step without gradients, which is an error under a scaler"
+
+
+def result_of(body: str) -> tuple[str, str]:
+    """The text behind the line that makes the scaler, and the first reason."""
+    result = migrate_source(HEAD + textwrap.dedent(body), "train.py")
+    return result.text, result.loops[0].reason if result.loops else "no loops"
+
+
+REFUSED = {
+    "gradients are never reset": (
+        """
+        for x, y in batches:
+            loss = F.mse_loss(net(x), y)
+            loss.backward()
+            opt.step()
+        """,
+        f"line 14: {LEFT_OVER}",
+    ),
+    "the next loop resets too late": (
+        """
+        for x, y in batches:
+            opt.zero_grad()
+            F.mse_loss(net(x), y).backward()
+            opt.step()
+        for x, y in batches:
+            F.l1_loss(net(x), y).backward()
+            opt.step()
+            opt.zero_grad()
+        """,
+        f"line 17: {LEFT_OVER}",
+    ),
+    "the other optimizer updates between": (
+        """
+        for i, (x, y) in enumerate(batches):
+            F.mse_loss(net(x), y).backward()
+            if (i + 1) % 2 == 0:
+                opt.step()
+                opt.zero_grad()
+            opt_head.zero_grad()
+            F.mse_loss(head(x), y).backward()
+            opt_head.step()
+        """,
+        f"line 14: {LEFT_OVER}",
+    ),
+    "arms keep gradients of the other": (
+        """
+        for i, (x, y) in enumerate(batches):
+            F.mse_loss(net(x) + head(x), y).backward()
+            if i % 2 == 0:
+                opt.step()
+                opt.zero_grad()
+            else:
+                opt_head.step()
+                opt_head.zero_grad()
+        """,
+        f"line 14: {LEFT_OVER}",
+    ),
+    "a model that is not used": (
+        """
+        for x, y in batches:
+            opt.zero_grad()
+            opt_head.zero_grad()
+            F.mse_loss(net(x), y).backward()
+            opt.step()
+            opt_head.step()
+        """,
+        f"line 16: {NONE}",
+    ),
+    "a model that is used at times": (
+        """
+        for i, (x, y) in enumerate(batches):
+            out = net(x)
+            if i % 2:
+                out = out + head(x)
+            opt.zero_grad()
+            opt_head.zero_grad()
+            F.mse_loss(out, y).backward()
+            opt.step()
+            opt_head.step()
+        """,
+        f"line 19: {NONE}",
+    ),
+    "a model that is frozen": (
+        """
+        for p in head.parameters():
+            p.requires_grad = False
+        for x, y in batches:
+            opt.zero_grad()
+            opt_head.zero_grad()
+            F.mse_loss(head(net(x)), y).backward()
+            opt.step()
+            opt_head.step()
+        """,
+        f"line 18: {NONE}",
+    ),
+    "parameters of two optimizers in a list": (
+        """
+        params = list(net.parameters()) + list(head.parameters())
+        both = torch.optim.SGD(params, lr=0.1)
+        for x, y in batches:
+            for o in [opt, both]:
+                o.zero_grad()
+            F.mse_loss(net(x) + head(x), y).backward()
+            for o in [opt, both]:
+                o.step()
+        """,
+        f"line 18: {SHARED}",
+    ),
+    "a model made of others": (
+        """
+        class Both(nn.Module):
+            def __init__(self, first, second):
+                super().__init__()
+                self.first, self.second = first, second
+
+            def forward(self, x):
+                return self.first(x) + self.second(x)
+
+        both = Both(net, head)
+        opt_both = torch.optim.SGD(both.parameters(), lr=0.1)
+
+        def finish():
+            opt.step()
+            opt_both.step()
+
+        for x, y in batches:
+            opt_both.zero_grad()
+            F.mse_loss(both(x), y).backward()
+            finish()
+        """,
+        f"line 24: {SHARED}",
+    ),
+    "several tensors at once": (
+        """
+        for x, y in batches:
+            opt.zero_grad()
+            torch.autograd.backward([F.mse_loss(net(x), y), F.l1_loss(net(x), y)])
+            opt.step()
+        """,
+        "line 13: what goes backward here is no plain `loss.backward()`",
+    ),
+    "a bound method": (
+        """
+        for x, y in batches:
+            opt.zero_grad()
+            go = F.mse_loss(net(x), y).backward
+            go()
+            opt.step()
+        """,
+        "line 13: what goes backward here is no plain `loss.backward()`",
+    ),
+    "a method by its name": (
+        """
+        for x, y in batches:
+            opt.zero_grad()
+            getattr(F.mse_loss(net(x), y), "backward")()
+            opt.step()
+        """,
+        "line 13: what goes backward here is no plain `loss.backward()`",
+    ),
+    "a lambda": (
+        """
+        for x, y in batches:
+            opt.zero_grad()
+            list(map(lambda l: l.backward(), [F.mse_loss(net(x), y)]))
+            opt.step()
+        """,
+        "line 13: what goes backward here is no plain `loss.backward()`",
+    ),
+    "a forward in the head of a loop": (
+        """
+        for x, y in batches:
+            opt.zero_grad()
+            for loss in (F.mse_loss(net(x), y), net(x).mean()):
+                loss.backward()
+            opt.step()
+        """,
+        "line 13: a model is run in the head of a statement that goes backward",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused(name: str) -> None:
+    body, reason = REFUSED[name]
+    text, found = result_of(body)
+    assert found[: len(reason)] == reason
+    assert "scaler" not in text
+
+
+MIGRATED = {
+    "loops one after the other may share parameters": """
+        for x, y in batches:
+            opt.zero_grad()
+            F.mse_loss(net(x), y).backward()
+            opt.step()
+        tuned = torch.optim.Adam(net.parameters())
+        for x, y in batches:
+            tuned.zero_grad()
+            F.mse_loss(net(x), y).backward()
+            tuned.step()
+        """,
+    "gradients that the other loss leaves are reset": """
+        for x, y in batches:
+            opt.zero_grad()
+            F.mse_loss(net(x), y).backward()
+            opt.step()
+            opt_head.zero_grad()
+            F.mse_loss(head(net(x)), y).backward()
+            opt_head.step()
+        """,
+    "a detached forward reaches nothing": """
+        for i, (x, y) in enumerate(batches):
+            opt_head.zero_grad()
+            F.mse_loss(head(net(x).detach()), y).backward()
+            opt_head.step()
+            if i % 5 == 0:
+                F.mse_loss(net(x), y).backward()
+                opt.step()
+                opt.zero_grad()
+        """,
+    "each arm steps what it computed": """
+        for i, (x, y) in enumerate(batches):
+            opt.zero_grad()
+            opt_head.zero_grad()
+            if i % 2:
+                F.mse_loss(net(x), y).backward()
+                opt.step()
+            else:
+                F.mse_loss(head(x), y).backward()
+                opt_head.step()
+        """,
+    "a helper for any optimizer": """
+        def learn(model, optimizer, x, y):
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+
+        for x, y in batches:
+            learn(net, opt, x, y)
+            learn(head, opt_head, x, y)
+        """,
+    "optimizers in a tuple": """
+        for x, y in batches:
+            for o in (opt, opt_head):
+                o.zero_grad()
+            F.mse_loss(net(x) + head(x), y).backward()
+            for o in (opt, opt_head):
+                o.step()
+        """,
+}
+
+
+@pytest.mark.parametrize("name", MIGRATED)
+def test_is_migrated(name: str) -> None:
+    text, reason = result_of(MIGRATED[name])
+    assert "scaler.update()" in text, reason
+
+
+def test_a_clip_in_a_helper_unscales_its_optimizer() -> None:
+    text, _ = result_of(
+        """
+        def clip(model):
+            for p in model.parameters():
+                p.grad.clamp_(-1, 1)
+
+        for x, y in batches:
+            opt.zero_grad()
+            opt_head.zero_grad()
+            F.mse_loss(net(x) + head(x), y).backward()
+            clip(net)
+            nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+            opt.step()
+            opt_head.step()
+        """
+    )
+    assert "    scaler.unscale_(opt)\n    scaler.unscale_(opt_head)\n    clip(net)\n" in text
+
+
+def test_the_functional_backward_is_scaled() -> None:
+    text, _ = result_of(
+        """
+        for x, y in batches:
+            opt.zero_grad()
+            loss = F.mse_loss(net(x), y)
+            torch.autograd.backward(loss)
+            opt.step()
+        """
+    )
+    assert "    torch.autograd.backward(scaler.scale(loss))\n    scaler.step(opt)\n    scaler.update()\n" in text
