@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from amplint.migrate.model import RefusalError
+from amplint.migrate.model import SharedLineError
 from amplint.model import Edit, Span
 from amplint.rewrite import statements
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from amplint.source import SourceFile
 
 _WIDTH = 112
-_SHARED_LINE = "other code stands on its line; put each statement on a line of its own"
 
 
 class Editor:
@@ -32,7 +31,7 @@ class Editor:
         """Put lines of code after a statement; raises `RefusalError` where it shares its line."""
         edit = statements.insert_after(self.file, statement, code)
         if edit is None:
-            raise RefusalError(statement, _SHARED_LINE)
+            raise SharedLineError(self.file, statement)
         if edit not in self._after:
             self._after.append(edit)
 
@@ -40,7 +39,7 @@ class Editor:
         """Put lines of code before a statement; raises `RefusalError` where it shares its line."""
         edit = statements.insert_before(self.file, statement, code)
         if edit is None:
-            raise RefusalError(statement, _SHARED_LINE)
+            raise SharedLineError(self.file, statement)
         if edit not in self._before:
             self._before.append(edit)
 
@@ -48,7 +47,7 @@ class Editor:
         """Put lines of code before a statement, inside the headers that were put before it so far."""
         file = self.file
         if not statements.owns_its_lines(file, statement) or self._is_elif(statement):
-            raise RefusalError(statement, _SHARED_LINE)
+            raise SharedLineError(self.file, statement)
         start = statements.line_start(file.encoded, statements.whole_span(file, statement).start)
         newline = statements.line_break(file.encoded, start)
         indent = file.indentation(statement) + self.unit() * self._deeper.get(start, 0)
@@ -78,7 +77,7 @@ class Editor:
         members = [first, last] if tail_at is None else [tail_at]
         for statement in [*members, first]:
             if not statements.owns_its_lines(file, statement) or self._is_elif(statement):
-                raise RefusalError(statement, _SHARED_LINE)
+                raise SharedLineError(file, statement)
         unit = self.unit()
         start = statements.line_start(file.encoded, statements.whole_span(file, first).start)
         indent = file.indentation(first)

@@ -13,7 +13,17 @@ from amplint.migrate.cache import mixes_gradients
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
-from amplint.migrate.model import MIGRATED, PARTLY, REFUSED, LoopReport, MigrationResult, Options, RefusalError
+from amplint.migrate.lines import take_apart
+from amplint.migrate.model import (
+    MIGRATED,
+    PARTLY,
+    REFUSED,
+    LoopReport,
+    MigrationResult,
+    Options,
+    RefusalError,
+    SharedLineError,
+)
 from amplint.migrate.numerics import Numerics
 from amplint.migrate.penalties import Penalties
 from amplint.migrate.protocol import Protocol
@@ -36,6 +46,8 @@ def {DTYPE_FUNCTION}():
         return torch.bfloat16
     return torch.float16'''
 _AUTOCAST_SINCE = (1, 10)
+_SHARED_LINES = 200
+"""How many lines with several statements may be taken apart."""
 
 
 def migrate_source(
@@ -49,6 +61,38 @@ def migrate_source(
     All loops of a file are migrated together or none is, since they share models and optimizers; evaluation loops that
     can't be moved are left and reported. Text that does not parse comes back unchanged with one refused report.
     """
+    spread, rows = text, list(range(1, len(text.splitlines()) + 2))
+    for _ in range(_SHARED_LINES):
+        try:
+            result = _attempt(spread, filename, settings, options)
+        except SharedLineError as shared:
+            apart = take_apart(shared.file, shared.statement)
+            if apart is None:
+                lines = _loop_lines(Facts(SourceFile(text, filename, settings)))
+                return _refused(text, lines, f"line {rows[shared.statement.lineno - 1]}: {shared.reason}")
+            spread, rows = apart.text, [rows[row - 1] for row in apart.rows]
+        else:
+            return result if spread == text else _on_old_rows(text, spread, result, rows)
+    raise AssertionError("each round takes a line apart")
+
+
+def _on_old_rows(text: str, spread: str, result: MigrationResult, rows: list[int]) -> MigrationResult:
+    """A result on a text whose lines were taken apart, told of the text as it was."""
+    new = text if result.text == spread else result.text
+    edits = _edits(text, new)
+    loops = [
+        loop._replace(
+            line=rows[loop.line - 1],
+            reason=re.sub(r"^line (\d+)", lambda match: f"line {rows[int(match[1]) - 1]}", loop.reason),
+            edits=edits if loop.edits else (),
+        )
+        for loop in result.loops
+    ]
+    return MigrationResult(new, loops, edits)
+
+
+def _attempt(text: str, filename: str, settings: Settings, options: Options) -> MigrationResult:
+    """Migrate a text; raises `SharedLineError` where statements stand on one line that must stand alone."""
     file = SourceFile(text, filename, settings)
     try:
         _ = file.tree
@@ -66,8 +110,12 @@ def migrate_source(
     except _EvaluationError as left:
         try:
             return _migrated(file, lines, options, with_evaluation=False, left=str(left))
+        except SharedLineError:
+            raise
         except RefusalError as refusal:
             return _refused(text, lines, _reason(refusal))
+    except SharedLineError:
+        raise
     except RefusalError as refusal:
         return _refused(text, lines, _reason(refusal))
 
@@ -190,6 +238,8 @@ class _Plan:
             try:
                 enabled = self._switched(device.on_cuda, entry.run.first)
                 self._wrap(entry.run, device, enabled)
+            except SharedLineError:
+                raise
             except RefusalError as refusal:
                 raise _EvaluationError(refusal.reason) from refusal
         try:

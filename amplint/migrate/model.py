@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amplint.model import Edit
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
 
 MIGRATED, PARTLY, REFUSED = "migrated", "partly", "refused"
 
@@ -51,6 +54,15 @@ class RefusalError(Exception):
         super().__init__(reason)
         self.node = node
         self.reason = reason
+
+
+class SharedLineError(RefusalError):
+    """A statement must have its lines for itself, and other code stands there too."""
+
+    def __init__(self, file: SourceFile, statement: ast.stmt) -> None:
+        super().__init__(statement, "other code stands on its line; put each statement on a line of its own")
+        self.file = file
+        self.statement = statement
 
 
 Json = dict[str, Any]

@@ -197,16 +197,6 @@ CASES = {
         11,
         "rounds to zero",
     ),
-    "shared line": (
-        """
-        for x, y in batches:
-            optimizer.zero_grad(); loss = F.mse_loss(model(x), y)
-            loss.backward()
-            optimizer.step()
-        """,
-        10,
-        "a line of its own",
-    ),
     "unknown caller": (
         """
         def step(net, opt, x, y):
