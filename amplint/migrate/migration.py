@@ -8,7 +8,7 @@ import re
 from amplint.edits import apply_fixes, parses
 from amplint.facts.values import path_of
 from amplint.migrate import device as devices
-from amplint.migrate import evaluation, states
+from amplint.migrate import elsewhere, evaluation, states
 from amplint.migrate.cache import mixes_gradients
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
@@ -25,7 +25,7 @@ from amplint.migrate.model import (
     SharedLineError,
 )
 from amplint.migrate.numerics import Numerics
-from amplint.migrate.penalties import Penalties
+from amplint.migrate.penalties import Penalties, screen_gradients
 from amplint.migrate.protocol import Protocol
 from amplint.migrate.readers import cast_for_readers
 from amplint.migrate.regions import Run, Runs
@@ -102,7 +102,9 @@ def _attempt(text: str, filename: str, settings: Settings, options: Options) -> 
     facts = Facts(file)
     lines = _loop_lines(facts)
     if not lines:
-        return MigrationResult(text, [])
+        away = elsewhere.find(facts)
+        loops = [LoopReport(away.node.lineno, REFUSED, _reason(away), (), False)] if away is not None else []  # type: ignore[attr-defined]
+        return MigrationResult(text, loops)
     if file.unseen_rows:
         return _refused(text, lines, f"line {file.unseen_rows[0]}: its syntax is newer than this Python")
     try:
@@ -150,6 +152,7 @@ def _migrated(
 ) -> MigrationResult:
     facts = Facts(file)
     screen(facts)
+    screen_gradients(facts)
     floor = file.settings.target_torch
     if floor is not None and floor < _AUTOCAST_SINCE:
         raise RefusalError(file.tree, "torch.autocast needs torch 1.10; raise --target-torch")

@@ -30,6 +30,7 @@ class LoopReport(NamedTuple):
     """What became of one loop: `line` counts from 1, `reason` says why it was refused, or what is left to the user.
 
     `edits` are the changes of the file that belong to the loop; those that several loops need stand with each of them.
+    `training` is False for evaluation, and for files whose training loop is not in them.
     """
 
     line: int

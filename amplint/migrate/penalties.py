@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of
 from amplint.migrate.editor import Editor
+from amplint.migrate.elsewhere import is_of_parameters
 from amplint.migrate.facts import Facts
 from amplint.migrate.graph import Graph
 from amplint.migrate.model import RefusalError
@@ -24,7 +25,25 @@ _FORWARD = (
     "the forward of this penalty must run in float32 and can't be told from the rest; run the model inside the "
     "function that computes the penalty"
 )
+_INNER = (
+    "gradients of parameters are taken with autograd.grad here, in an inner loop or for a second derivative; they do "
+    "not pass through the scaler, so that this loop stays in float32"
+)
+_WHOLE = "a model takes gradients of its inputs here, which stays in float32, so that nothing is gained"
 _NAMES = ("gradient_penalty", "grad_penalty", "penalty")
+
+
+def screen_gradients(facts: Facts) -> None:
+    """Raise `RefusalError` where a loop that trains takes gradients of parameters by `autograd.grad`, or a model those
+    of its inputs."""
+    for grad in facts.file.names.calls:
+        if "torch.autograd.grad" not in facts.file.resolve(grad.func):
+            continue
+        function = facts.file.values.enclosing_function(grad)
+        if (function is None or function in facts.trainers) and is_of_parameters(facts.file, grad):
+            raise RefusalError(grad, _INNER)
+        if function in facts.module_inits and function not in facts.trainers:
+            raise RefusalError(grad, _WHOLE)
 
 
 class Penalties:

@@ -85,7 +85,7 @@ _WRAPPER = re.compile(r"^(?:SAM|GSAM|ASAM|PCGrad|Lookahead|NoamOpt|ScheduledOpti
 def screen(facts: Facts) -> None:
     """Raise `RefusalError` where something in a file rules a migration out."""
     file = facts.file
-    _imports(file)
+    check_imports(file)
     for ref in file.refs:
         for name in ref.candidates:
             if _AMP.search(name) and not name.startswith("torch.nn."):
@@ -134,7 +134,8 @@ def _moved_gradients(file: SourceFile) -> None:
             parent = file.parent(parent)
 
 
-def _imports(file: SourceFile) -> None:
+def check_imports(file: SourceFile) -> None:
+    """Raise `RefusalError` where a file imports what trains in a way of its own."""
     for node in file.names.imports:
         modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
         for module in modules:
