@@ -88,11 +88,11 @@ def _plan(facts: Facts, sinks: Sinks, owner: Function | ast.Module, block: list[
     )
 
     def left(reason: str) -> Evaluation:
+        run = block[forwards[0] : forwards[-1] + 1]
+        if states.kept(facts) and not any(blocks(s) for s in run):
+            return Evaluation(line, Run(run[0], run[-1], tuple(run)), "", module)  # its state may be in half precision
         return Evaluation(line, None, f"evaluation is left in float32: {reason}", module)
 
-    if states.kept(facts) and not any(blocks(s) for s in block[forwards[0] : forwards[-1] + 1]):
-        run = block[forwards[0] : forwards[-1] + 1]  # a state in half precision must not meet float32
-        return Evaluation(line, Run(run[0], run[-1], tuple(run)), "", module)
     if any(not isinstance(block[i], ast.Assign) or not _plain_targets(block[i]) for i in forwards):
         return left("the model's call is no plain assignment")
     outputs = {path_of(t) for i in forwards for t in targets_of(block[i])}

@@ -31,6 +31,11 @@ _OTHER_NUMBERS = frozenset(
     ("item", "tolist", "argmax", "argmin", "argsort", "size", "dim", "numel", "long", "int", "bool", "eq", "ne", "gt",
      "lt", "ge", "le", "new_tensor", "nonzero", "multinomial", "shape", "dtype", "device", "ndim", "grad", "numpy")
 )  # fmt: skip
+_PRODUCTS = frozenset(
+    ("matmul", "mm", "bmm", "mv", "dot", "einsum", "linear", "addmm", "addbmm", "baddbmm", "addmv", "addr",
+     "chain_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "prelu",
+     "bilinear", "scaled_dot_product_attention", "multi_dot", "vecdot")
+)  # fmt: skip
 _PLAIN_FUNCTIONS = frozenset(("len", "int", "float", "str", "bool", "range", "isinstance", "round", "type"))
 _DISTRIBUTIONS = frozenset(
     f"torch.distributions.{name}"
@@ -191,6 +196,8 @@ class HalfValues:
             )
         if isinstance(node, ast.Call):
             names = self.file.resolve(node.func)
+            if (names or (getattr(node.func, "attr", ""),))[0].rsplit(".", 1)[-1] in _PRODUCTS:
+                return False
             if not names:
                 return (
                     isinstance(node.func, ast.Attribute)

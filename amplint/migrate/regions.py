@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.facts.values import Function, path_of
+from amplint.migrate import states
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 from amplint.migrate.sinks import Sink, Sinks
@@ -45,7 +46,7 @@ class Runs:
         self.facts = facts
         self.file: SourceFile = facts.file
         self.graph = sinks.graph(owner)
-        self.nodes = sinks.nodes.get(owner, set())
+        self.nodes = sinks.nodes.get(owner, set()) | {s for s in statements_in(owner) if states.advances(facts, s)}
         self.binds = {
             sink.statement: sink
             for sink in sinks.all

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from amplint.facts.values import is_self
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.migrate.regions import Run
 from amplint.migrate.tree import FUNCTIONS, header, owner_of, position, statements_in, walk
+
+if TYPE_CHECKING:
+    from amplint.migrate.regions import Run
 
 
 def kept(facts: Facts) -> list[str]:
@@ -30,6 +33,17 @@ def kept(facts: Facts) -> list[str]:
                 found.update(dict.fromkeys(sorted(read & computed - given)))
                 given |= {node.attr for node in used if isinstance(node.ctx, ast.Store)}
     return list(found)
+
+
+def advances(facts: Facts, statement: ast.stmt) -> bool:
+    """Whether a statement runs a model for the sake of its state alone: `net(x[i])`, its result not used."""
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and facts.module_of(statement.value) is not None
+        and not facts.file.regions.without_grad(statement.value)
+        and bool(kept(facts))
+    )
 
 
 def check(facts: Facts, runs: Iterable[Run]) -> None:

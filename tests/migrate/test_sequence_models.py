@@ -145,3 +145,48 @@ def test_a_tensor_that_may_have_another_name_is_not_filled_in_place() -> None:
     assert refusal(ATTENTION.format(scores="q", fill="scores.masked_fill_(mask, -1e9)")) == (
         "line 12: the constant of this mask exceeds the range of float16; use --dtype bfloat16"
     )
+
+
+def test_a_forward_for_the_sake_of_the_state_is_in_the_region() -> None:
+    text = migrated(
+        RECURRENT.format(start="").replace("    loss =", "    for part in x:\n        model(part)\n    loss =")
+    )
+    assert (
+        "    model.init_hidden()\n"
+        "    with torch.autocast(device_type=device.type, dtype=torch.float16, enabled=scaler.is_enabled()):\n"
+        "        for part in x:\n"
+        "            model(part)\n"
+        "        loss = F.mse_loss(model(x), y)\n"
+    ) in text
+
+
+POINTERS = """
+class Pointer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query = nn.Linear(4, 4)
+        self.vector = nn.Parameter(torch.rand(4))
+        self.low = nn.Parameter(torch.tensor(-1e4), requires_grad=False)
+
+    def forward(self, x, mask):
+        scores = torch.bmm(self.vector.view(1, 1, 4), torch.tanh(self.query(x)).T[None])
+        {fill}
+        return torch.softmax(scores, -1)
+
+pointer = Pointer().to(device)
+for x, y in batches:
+    loss = F.mse_loss(pointer(model(x), y > 0), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_product_of_a_parameter_is_half_precision() -> None:
+    text = migrated(POINTERS.format(fill="scores[mask] = self.low"))
+    assert "torch.tanh(self.query(x)).T[None]).float()\n        scores[mask] = self.low\n" in text
+
+
+def test_a_mask_on_the_data_of_scores_changes_no_weights() -> None:
+    text = migrated(POINTERS.format(fill="scores.data.masked_fill_(mask, -float('inf'))"))
+    assert "cache_enabled" not in text
