@@ -260,6 +260,8 @@ class Events(Reports):
         owner = self._owner(event)
         if not self.quiet:
             self.tally.count(ANY_WAY, self.where(event), world)
+        if world.scalers() or not self._is_off(world):
+            self.count(event, world)
         live = [name for name in world.scalers() if ("escaped", name) not in world.types]
         if len(live) < len(world.scalers()):
             return world
@@ -274,15 +276,19 @@ class Events(Reports):
         if any(self._thrown_away(name, optimizer, world) for name, states in owned.items() for optimizer in states):
             return world
         for name, states in owned.items():
-            self.count(event, world)
             for optimizer, state in states.items():
                 fault = self.gradients(state, event.kind)[1]
                 if fault is not None and fault.kind == "clip-after-step" and set(every) != {"spent"}:
                     continue
                 if fault is not None:
                     self.report(event, fault, name, optimizer if optimizer != "*" else None, world)
-                    break
+                    return world
         return world
+
+    @staticmethod
+    def _is_off(world: World) -> bool:
+        """Whether a scaler is there and switched off: calling it does no harm, so this is no way that is right."""
+        return any(value[0] == "off" for value in world.cells.values())
 
     @staticmethod
     def _thrown_away(name: str, optimizer: str, world: World) -> bool:

@@ -113,11 +113,18 @@ def unscale_first(file: SourceFile, statement: ast.stmt, violation: Violation) -
     """The call that unscales for a statement, with the edit that puts it there, None where that can't be done.
 
     It goes before loops that do not step: they would unscale again in every round. Where the optimizer is the variable
-    of a loop that steps later, all of that loop's optimizers are unscaled.
+    of a loop that steps later, all of that loop's optimizers are unscaled. Where some ways to the statement are right,
+    it goes under the test of the step, and nowhere if some other way unscales already.
     """
     if not violation.scaler or len(violation.optimizers) != 1:
         return None
     call = f"{violation.scaler}.unscale_({violation.optimizers[0]})"
+    guard = ""
+    if not violation.certain:
+        function = file.outermost_function(statement)
+        if method_calls(file, function, "unscale_", violation.scaler):
+            return None
+        guard = _flag_of_step(file, statement, violation)
     while (loop := innermost_loop(file, statement)) and not method_calls(file, loop, "step", violation.scaler):
         statement = loop
     code = call
@@ -127,8 +134,34 @@ def unscale_first(file: SourceFile, statement: ast.stmt, violation: Violation) -
             continue
         if innermost_loop(file, statement) is innermost_loop(file, loop) and file.span(loop) > file.span(statement):
             code = f"for {file.segment(loop.target)} in {file.segment(loop.iter)}:\n    {call}"
+    if guard:
+        code = f"if {guard}:\n" + "\n".join(f"    {line}" for line in code.split("\n"))
     edit = statements.insert_before(file, statement, code)
     return None if edit is None else (call, edit)
+
+
+def _flag_of_step(file: SourceFile, statement: ast.stmt, violation: Violation) -> str:
+    """The test of a flag under which the scaler steps and a statement does not stand, "" where there is none."""
+    for step in method_calls(file, file.outermost_function(statement), "step", violation.scaler):
+        child: ast.AST = step
+        parent = file.parent(child)
+        while parent is not None and not isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
+            inside = file.span(parent) if isinstance(parent, ast.If) else None
+            if isinstance(parent, ast.If) and inside is not None and child in parent.body:
+                around = inside.start <= file.span(statement).start < inside.end
+                if not around and _is_flag(parent.test):
+                    return file.segment(parent.test)
+            child, parent = parent, file.parent(parent)
+    return ""
+
+
+def _is_flag(test: ast.expr) -> bool:
+    """Whether a test is of names alone: `use_amp`, `args.amp`, `not fp32`, `scaler is not None`."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _is_flag(test.operand)
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Is, ast.IsNot)):
+        return isinstance(test.comparators[0], ast.Constant) and _is_flag(test.left)
+    return bool(path_of(test))
 
 
 def leave_region(file: SourceFile, node: ast.AST) -> Fix | None:

@@ -66,6 +66,51 @@ def test_clip_before_unscale_is_safe_for_small_literals(threshold: str, applicab
     assert diagnostic.related[0].location.row == 10
 
 
+def test_unscale_on_another_way_is_not_repeated() -> None:
+    text = loop(
+        "scaler.scale(loss).backward()",
+        "if limit:",
+        "    scaler.unscale_(optimizer)",
+        CLIP.format(threshold="1.0"),
+        "scaler.step(optimizer)",
+        "scaler.update()",
+    )
+    (diagnostic,) = check_source(text, "t.py", PROTOCOL)
+    assert (diagnostic.code, diagnostic.location.row) == ("AMP301", 13)
+    assert [place.message for place in diagnostic.related] == ["gradients are scaled here", "when `limit` is false"]
+    assert fixed(text, unsafe=True) == text
+
+
+@pytest.mark.parametrize(
+    ("flag", "made"),
+    [
+        ("limit", "GradScaler('cuda') if limit else None"),
+        ("scaler is not None", "GradScaler('cuda') if limit else None"),
+        ("not other", "GradScaler('cuda') if not other else None"),
+    ],
+)
+def test_unscale_goes_under_the_flag_of_the_step(flag: str, made: str) -> None:
+    arms = (
+        f"if {flag}:",
+        "    scaler.scale(loss).backward()",
+        "else:",
+        "    loss.backward()",
+        CLIP.format(threshold="1.0"),
+        f"if {flag}:",
+        "    scaler.step(optimizer)",
+        "    scaler.update()",
+        "else:",
+        "    optimizer.step()",
+    )
+    text = loop(*arms).replace('GradScaler("cuda")', made)
+    right = loop(*arms[:4], f"if {flag}:", "    scaler.unscale_(optimizer)", *arms[4:])
+    right = right.replace('GradScaler("cuda")', made)
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP301", 14)]
+    assert fixed(text) == text
+    assert fixed(text, unsafe=True) == right
+    assert found(right) == []
+
+
 def test_clip_with_a_threshold_multiplied_by_the_scale_is_silent() -> None:
     text = loop(
         "scaler.scale(loss).backward()",
