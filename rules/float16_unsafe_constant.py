@@ -37,7 +37,8 @@ _KEEP = frozenset(
 def float16_unsafe_constant(file: SourceFile) -> Iterator[Finding]:
     """
     float16 ends at 65504 and begins at 6e-8. `masked_fill(mask, -1e9)` on float16 scores raises `value cannot be
-    converted to type c10::Half without overflow`, `torch.where` gives -inf, and `log(p + 1e-8)` is `log(0)` again.
+    converted to type c10::Half without overflow`, `torch.where` and `scores[mask] = -1e9` give -inf, and
+    `log(p + 1e-8)` is `log(0)` again.
 
     ```python bad
     import torch
@@ -65,7 +66,7 @@ def float16_unsafe_constant(file: SourceFile) -> Iterator[Finding]:
     region. bfloat16 has the range of float32 and is silent. The fix is unsafe since the constant may matter elsewhere.
     """
     for node in file.names.parents:
-        if isinstance(node, (ast.Call, ast.BinOp)) and (use := _use(file, node)) is not None:
+        if isinstance(node, (ast.Call, ast.BinOp, ast.Assign)) and (use := _use(file, node)) is not None:
             tensor, constant, value = use
             region = next((r for r, _ in file.regions.active(node) if _is_float16(r)), None)
             if region is not None and _is_half(file, tensor):
@@ -76,10 +77,13 @@ def _is_float16(region: Region) -> bool:
     return region.enabled != OFF and region.on_by_default and region.dtypes == {"float16"}
 
 
-def _use(file: SourceFile, node: ast.Call | ast.BinOp) -> tuple[ast.expr, ast.expr, float] | None:
+def _use(file: SourceFile, node: ast.Call | ast.BinOp | ast.Assign) -> tuple[ast.expr, ast.expr, float] | None:
     """A tensor, the constant that it meets and its value, where float16 can't hold that."""
     if isinstance(node, ast.BinOp):
         return _under_a_logarithm(file, node)
+    if isinstance(node, ast.Assign):  # `scores[mask] = -1e9` stores -inf
+        stored = [target for target in node.targets if isinstance(target, ast.Subscript)]
+        return _too_large(file, stored[0].value, [node.value]) if len(stored) == len(node.targets) == 1 else None
     names = file.resolve(node.func)
     if names:
         if names == ("torch.where",) and len(node.args) == 3:

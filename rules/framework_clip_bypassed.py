@@ -1,4 +1,4 @@
-"""AMP602: gradients are clipped by torch where Accelerate must do it."""
+"""AMP602: gradients are clipped by torch where Accelerate or Fabric must do it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from amplint.facts import frameworks
+from amplint.facts.frameworks import Holder
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
 from amplint.rule import rule
 from amplint.source import SourceFile
@@ -17,13 +18,19 @@ _CLIPS = {
     "torch.nn.utils.clip_grad.clip_grad_value_": "clip_grad_value_",
 }
 
+_UNSCALE = {
+    frameworks.ACCELERATE: ("unscale_gradients", *sorted({*_CLIPS.values()})),
+    frameworks.FABRIC: ("clip_gradients",),
+}
+"""The methods by which a framework unscales, itself or before it clips (Accelerate 1.x, Lightning 2.x)."""
+
 
 @rule(
     "AMP602",
     "framework-clip-bypassed",
     level=Level.WARNING,
     fix=Applicability.SAFE,
-    triggers=("Accelerator",),
+    triggers=("Accelerator", "Fabric"),
 )
 def framework_clip_bypassed(file: SourceFile) -> Iterator[Finding]:
     """
@@ -60,15 +67,16 @@ def framework_clip_bypassed(file: SourceFile) -> Iterator[Finding]:
             optimizer.step()
     ```
 
-    Silent where `accelerator.unscale_gradients()` is called, and where the precision in view is `no` or `bf16`.
+    Fabric's is `fabric.clip_gradients(model, optimizer, max_norm=1.0)`. Silent where `accelerator.unscale_gradients()`
+    is called, and where the precision in view scales no loss (`no`, `bf16`, Fabric's default `32-true`).
     """
     for holder in frameworks.holders(file):
-        if holder.kind != frameworks.ACCELERATE or holder.precision in ("no", "bf16"):
+        if not _may_scale(holder):
             continue
         wrapped = frameworks.prepared(file, holder)
         unscales = {
             frameworks.enclosing_function(file, call)
-            for call in frameworks.calls_on(file, holder, "unscale_gradients", *_CLIPS.values())
+            for call in frameworks.calls_on(file, holder, *_UNSCALE[holder.kind])
         }
         for ref in file.refs:
             method = _CLIPS.get(ref.candidates[0]) if len(ref.candidates) == 1 else None
@@ -78,14 +86,53 @@ def framework_clip_bypassed(file: SourceFile) -> Iterator[Finding]:
             function = frameworks.enclosing_function(file, call)
             if function in unscales or not _is_step_of(file, function, wrapped, holder):
                 continue
-            labels = [] if holder.call is None else [Label(file.span(holder.call), "set up here by Accelerate")]
-            edit = Edit(file.span(call.func), f"{holder.text}.{method}")
-            fix = Fix(f"Use `{holder.text}.{method}`", (edit,), Applicability.SAFE)
-            message = "gradients are clipped while Accelerate's loss scale is still on them, which shrinks the update"
+            labels = [] if holder.call is None else [Label(file.span(holder.call), f"set up here by {holder.kind}")]
+            fix = _fix(file, call, method, holder, _stepped(file, function, wrapped))
+            message = (
+                f"gradients are clipped while {holder.kind}'s loss scale is still on them, which shrinks the update"
+            )
             yield Finding("AMP602", file.span(call), message, tuple(labels), fix)
 
 
-def _is_step_of(file: SourceFile, function: ast.AST, wrapped: set[str], holder: frameworks.Holder) -> bool:
+def _may_scale(holder: Holder) -> bool:
+    """Whether gradients may carry a loss scale: Accelerate's precision may come from its launcher, and is named
+    otherwise; Fabric's is full precision where none is given.
+    """
+    if holder.kind == frameworks.ACCELERATE:
+        return holder.precision not in ("no", "bf16")
+    if holder.precision is not None:
+        return holder.precision in ("16", "16-mixed")
+    return holder.call is None or any(keyword.arg == "precision" for keyword in holder.call.keywords)
+
+
+def _stepped(file: SourceFile, function: ast.AST, wrapped: set[str]) -> set[str]:
+    """The optimizers of the framework that a function steps, as written."""
+    return {
+        file.segment(node.func.value)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
+    } & wrapped
+
+
+def _fix(file: SourceFile, call: ast.Call, method: str, holder: Holder, stepped: set[str]) -> Fix | None:
+    """Use the framework's own clip; Fabric's needs the module and the optimizer, and is told not to raise when the
+    loss scale has just overflowed.
+    """
+    if holder.kind == frameworks.ACCELERATE:
+        edit = Edit(file.span(call.func), f"{holder.text}.{method}")
+        return Fix(f"Use `{holder.text}.{method}`", (edit,), Applicability.SAFE)
+    parameters = call.args[0] if call.args else None
+    if not isinstance(parameters, ast.Call) or not isinstance(parameters.func, ast.Attribute) or parameters.args:
+        return None
+    if parameters.func.attr != "parameters" or len(stepped) != 1 or len(call.args) != 2 or call.keywords:
+        return None
+    value = file.segment(call.args[1])
+    bound = f"max_norm={value}, error_if_nonfinite=False" if method == "clip_grad_norm_" else f"clip_val={value}"
+    text = f"{holder.text}.clip_gradients({file.segment(parameters.func.value)}, {min(stepped)}, {bound})"
+    return Fix(f"Use `{holder.text}.clip_gradients`", (Edit(file.span(call), text),), Applicability.SAFE)
+
+
+def _is_step_of(file: SourceFile, function: ast.AST, wrapped: set[str], holder: Holder) -> bool:
     """Whether a function holds a backward of the holder or steps what it prepared."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from amplint.facts import frameworks
-from amplint.model import Finding, Level
+from amplint.facts.frameworks import Holder
+from amplint.model import Finding, Label, Level
 from amplint.rule import rule
 from amplint.source import Ref, SourceFile
 from amplint.torch_api import APIS
@@ -51,16 +52,55 @@ def redundant_autocast(file: SourceFile) -> Iterator[Finding]:
     trainer = pl.Trainer(precision="16-mixed")
     ```
 
-    Only reported where the framework's precision is a literal in the same file. `autocast(enabled=False)` islands and
-    regions with a dtype of their own are silent.
+    Only reported where the framework's precision is a literal in the same file; with Accelerate and Fabric, whose
+    prepared models bring their own autocast, where a region holds nothing but calls of such models.
+    `autocast(enabled=False)` islands and regions with a dtype of their own are silent.
     """
     steps = _lightning_steps(file)
-    if not steps:
-        return
+    holders = [holder for holder in frameworks.holders(file) if holder.runs_autocast]
     for ref in file.refs:
-        if _is_plain_autocast(ref) and any(_inside(file, ref.statement, step) for step in steps):
+        if not _is_plain_autocast(ref):
+            continue
+        if any(_inside(file, ref.statement, step) for step in steps):
             message = "the framework already runs this step under autocast, and this region overrides its precision"
             yield Finding("AMP604", file.span(ref.call or ref.node), message)
+            continue
+        for holder in holders:
+            if frameworks.reaches(file, holder, ref.statement) and _holds_only_models(file, ref, holder):
+                message = f"{holder.kind} runs this model under its own autocast: the region around it does nothing"
+                labels = () if holder.call is None else (Label(file.span(holder.call), "its precision is chosen here"),)
+                yield Finding("AMP604", file.span(ref.call or ref.node), message, labels)
+                break
+
+
+def _holds_only_models(file: SourceFile, ref: Ref, holder: Holder) -> bool:
+    """Whether a region computes nothing but calls of prepared models, and parts of what they return."""
+    region = ref.statement
+    if not isinstance(region, ast.With) or len(region.items) != 1:
+        return False
+    models = frameworks.prepared(file, holder)
+    calls = 0
+    for statement in region.body:
+        if not isinstance(statement, (ast.Assign, ast.Expr)):
+            return False
+        value = statement.value
+        while isinstance(value, (ast.Attribute, ast.Subscript)):
+            value = value.value
+        if isinstance(value, ast.Call) and file.segment(value.func) in models and _is_prepared(file, value.func):
+            calls += 1
+        elif not isinstance(value, ast.Name):
+            return False
+    return calls > 0
+
+
+def _is_prepared(file: SourceFile, model: ast.expr) -> bool:
+    """Whether a name is bound to what a method of a framework returns, not a parameter of the same name."""
+    bindings = file.names.lookup(model) if isinstance(model, ast.Name) else ()
+    assigned = [binding.node for binding in bindings]
+    return not isinstance(model, ast.Name) or any(
+        isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute)
+        for node in assigned
+    )
 
 
 def _lightning_steps(file: SourceFile) -> list[ast.AST]:

@@ -29,6 +29,12 @@ FOUND = [
     pytest.param(MASK.replace("torch.matmul(q, k.transpose(-2, -1))", "(q @ k)"), [4], id="operator"),
     pytest.param(MASK.replace("torch.matmul(q, k.transpose(-2, -1))", 'torch.einsum("bd,cd", q, k)'), [4], id="einsum"),
     pytest.param(MASK.replace("mask, -1e9", "mask, NEG") + "NEG = -1e9\n", [4], id="a constant by name"),
+    pytest.param(MASK.replace("scores = scores.masked_fill(mask, -1e9)", "scores[mask] = -1e9"), [4], id="stored"),
+    pytest.param(
+        MASK.replace("scores = scores.masked_fill(mask, -1e9)", "scores[:, 0] = NEG") + "NEG = -1e9\n",
+        [4],
+        id="stored by name",
+    ),
     pytest.param(EPS, [4], id="log"),
     pytest.param(EPS.replace("torch.log(p + 1e-8)", "x / (p + 1e-12)"), [4], id="divisor"),
     pytest.param(EPS.replace("torch.log(p + 1e-8)", "(1e-10 + p).log()"), [4], id="method"),
@@ -61,6 +67,11 @@ SILENT = {
     "bfloat16": MASK.replace('"cuda"', '"cuda", dtype=torch.bfloat16'),
     "the dtype is not in view": MASK.replace('"cuda"', '"cuda", dtype=dtype'),
     "off unless asked for": MASK.replace("mask):", "mask, amp=False):").replace('"cuda"', '"cuda", enabled=amp'),
+    "stored, and it fits": MASK.replace("scores = scores.masked_fill(mask, -1e9)", "scores[mask] = -1e4"),
+    "stored in a mask of its own": MASK.replace("scores = scores.masked_fill(mask, -1e9)", "mask[0] = -1e9"),
+    "stored in float32 scores": MASK.replace(") / 8.0", ").float()").replace(
+        "scores = scores.masked_fill(mask, -1e9)", "scores[mask] = -1e9"
+    ),
     "it fits": MASK.replace("-1e9", "-1e4"),
     "the smallest float16": MASK.replace("-1e9", "-65504.0"),
     "minus infinity": MASK.replace("-1e9", 'float("-inf")'),
@@ -102,6 +113,11 @@ def test_silent(snippet: str) -> None:
     ("snippet", "before", "after"),
     [
         (MASK, "-1e9", "torch.finfo(scores.dtype).min"),
+        (
+            MASK.replace("scores = scores.masked_fill(mask, -1e9)", "scores[mask] = -1e9"),
+            "-1e9",
+            "torch.finfo(scores.dtype).min",
+        ),
         (MASK.replace("-1e9", "1e9"), "1e9", "torch.finfo(scores.dtype).max"),
         (EPS, "1e-8", "1e-6"),
     ],

@@ -206,3 +206,131 @@ def test_own_island_without_autocast_in_a_lightning_step_is_silent() -> None:
         )
         == []
     )
+
+
+FABRIC_CLIP = """
+    import torch
+    from lightning.fabric import Fabric
+
+    def train(model, optimizer, loader, args):
+        fabric = Fabric({arguments})
+        model, optimizer = fabric.setup(model, optimizer)
+        for x in loader:
+            optimizer.zero_grad()
+            fabric.backward(model(x).mean())
+            {clip}
+            optimizer.step()
+"""
+NORM = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "clip", "rows"),
+    [
+        pytest.param('precision="16-mixed"', NORM, [("AMP602", 11)], id="mixed"),
+        pytest.param("precision=16", NORM, [("AMP602", 11)], id="as a number"),
+        pytest.param("precision=args.precision", NORM, [("AMP602", 11)], id="an option"),
+        pytest.param("", NORM, [], id="full precision by default"),
+        pytest.param('precision="bf16-mixed"', NORM, [], id="bfloat16 needs no scaling"),
+        pytest.param('precision="16-true"', NORM, [], id="half parameters have no scaler"),
+        pytest.param(
+            'precision="16-mixed"', "fabric.clip_gradients(model, optimizer, max_norm=1.0)", [], id="Fabric's own"
+        ),
+    ],
+)
+def test_fabric_clip(arguments: str, clip: str, rows: list[tuple[str, int]]) -> None:
+    assert found(FABRIC_CLIP.format(arguments=arguments, clip=clip)) == rows
+
+
+@pytest.mark.parametrize(
+    ("clip", "fixed"),
+    [
+        (NORM, "fabric.clip_gradients(model, optimizer, max_norm=1.0, error_if_nonfinite=False)"),
+        (
+            "torch.nn.utils.clip_grad_value_(model.parameters(), 0.5)",
+            "fabric.clip_gradients(model, optimizer, clip_val=0.5)",
+        ),
+        (NORM.replace("model.parameters()", "params"), None),
+        (NORM.replace("1.0", "1.0, foreach=True"), None),
+    ],
+)
+def test_fabric_clip_is_fixed_where_module_and_optimizer_are_known(clip: str, fixed: str | None) -> None:
+    text = dedent(FABRIC_CLIP).format(arguments='precision="16-mixed"', clip=clip)
+    assert found(text) == [("AMP602", 11)]
+    assert fix_source(text, "t.py", ONLY).text == text.replace(clip, fixed or clip)
+
+
+REGION = """
+    import torch
+    from accelerate import Accelerator
+
+    def train(model, optimizer, loader, criterion, args):
+        accelerator = Accelerator({arguments})
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        for x, y in loader:
+            with {region}:
+                {body}
+            accelerator.backward(loss)
+            optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "region", "body", "rows"),
+    [
+        pytest.param(
+            'mixed_precision="fp16"', 'torch.autocast("cuda")', "loss = model(x).loss", [("AMP604", 9)], id="the model"
+        ),
+        pytest.param(
+            'mixed_precision="bf16"',
+            "torch.cuda.amp.autocast()",
+            "out = model(x); loss = out[0]",
+            [("AMP604", 9)],
+            id="and a part of its output",
+        ),
+        pytest.param(
+            'mixed_precision="fp16"',
+            'torch.autocast("cuda")',
+            "loss = criterion(model(x), y)",
+            [],
+            id="a loss, which Accelerate does not cover",
+        ),
+        pytest.param("", 'torch.autocast("cuda")', "loss = model(x).loss", [], id="the precision is not in view"),
+        pytest.param('mixed_precision="no"', 'torch.autocast("cuda")', "loss = model(x).loss", [], id="full precision"),
+        pytest.param('mixed_precision="fp16"', "accelerator.autocast()", "loss = model(x).loss", [], id="its own"),
+        pytest.param(
+            'mixed_precision="fp16"',
+            'torch.autocast("cuda", enabled=False)',
+            "loss = model(x).loss",
+            [],
+            id="an island",
+        ),
+        pytest.param(
+            'mixed_precision="fp16"', 'torch.autocast("cuda")', "loss = args.teacher(x).loss", [], id="another model"
+        ),
+    ],
+)
+def test_region_around_a_prepared_model(arguments: str, region: str, body: str, rows: list[tuple[str, int]]) -> None:
+    assert found(REGION.format(arguments=arguments, region=region, body=body)) == rows
+
+
+def test_region_around_a_parameter_named_like_a_prepared_model_is_silent() -> None:
+    assert (
+        found(
+            """
+            import torch
+            from accelerate import Accelerator
+
+            accelerator = Accelerator(mixed_precision="fp16")
+
+            def evaluate(model, loader):
+                for x in loader:
+                    with torch.autocast("cuda"):
+                        out = model(x)
+
+            model = accelerator.prepare(make())
+            evaluate(accelerator.unwrap_model(model), loader)
+            """
+        )
+        == []
+    )
