@@ -33,6 +33,14 @@ SILENT = {
         """,
         {5: "version"},
     ),
+    "a table by a flag": (
+        """
+        import torch
+        GradScaler = {True: torch.amp.GradScaler, False: torch.cuda.amp.GradScaler}[hasattr(torch.amp, "GradScaler")]
+        make = {False: lambda: torch.cuda.amp.autocast(), True: lambda: torch.amp.autocast("cuda")}[NEW]
+        """,
+        {2: "arm", 3: "arm"},
+    ),
     "a flag set by a try": (
         """
         import torch
@@ -372,6 +380,22 @@ SILENT = {
 }
 
 REPORTED = {
+    "a table by the device": """
+        import torch
+        made = {True: torch.amp.GradScaler, False: torch.cuda.amp.GradScaler}[torch.cuda.is_available()]
+        """,
+    "a table by a name": """
+        import torch
+        made = {"new": torch.amp.GradScaler, "old": torch.cuda.amp.GradScaler}[name]
+        """,
+    "a table of other things": """
+        import torch
+        made = {True: torch.amp.autocast, False: torch.cuda.amp.GradScaler}[flag]
+        """,
+    "a table that nothing chooses from": """
+        import torch
+        made = {True: torch.amp.GradScaler, False: torch.cuda.amp.GradScaler}
+        """,
     "the old API comes first": """
         try:
             from torch.cuda.amp import GradScaler

@@ -9,8 +9,10 @@ from amplint.calls.call_edits import Arguments
 from amplint.calls.call_faults import is_wrong_call
 from amplint.calls.signatures import bind, is_unentered_autocast
 from amplint.model import Edit, Span
+from amplint.modernize import fstrings
 from amplint.modernize.exports import TYPE_FORMS, last_name
 from amplint.modernize.flow import Flow, follow, is_asked_for, is_handed_on
+from amplint.modernize.gates import gate_edits
 from amplint.modernize.moves import Move
 from amplint.modernize.partials import partial_function
 from amplint.modernize.refusal import RefusalError
@@ -39,6 +41,13 @@ def rewrite(file: SourceFile, use: Use, callee: str) -> Rewrite:
 
     Raises `RefusalError` where it can't be shown that the program does the same.
     """
+    literal = fstrings.literal_around(file, use.node, use.ref.call or use.node)
+    made = _rewritten(file, use, callee)
+    edits = made.edits if literal is None else fstrings.within(file, literal, made.edits)
+    return made._replace(edits=(*edits, *gate_edits(file, use)))
+
+
+def _rewritten(file: SourceFile, use: Use, callee: str) -> Rewrite:
     assert use.move is not None, "a module is rewritten where its contents are used"
     rename = Edit(_replaceable(file, use), callee)
     if use.link + 1 < len(use.ref.chain):
@@ -82,11 +91,6 @@ def _parameters(move: Move) -> tuple[str, ...]:
 
 def _replaceable(file: SourceFile, use: Use) -> Span:
     """The span of the name, which is replaced as a whole."""
-    parent: ast.AST | None = use.node
-    while parent is not None and not isinstance(parent, ast.stmt):
-        if isinstance(parent, ast.JoinedStr) or type(parent).__name__ == "TemplateStr":
-            raise RefusalError("it stands inside an f-string")
-        parent = file.parent(parent)
     if use.ambiguous:
         raise RefusalError(f"`{ast.unparse(use.node)}` may also be something else there")
     span = file.span(use.node)

@@ -195,7 +195,7 @@ class Guards:
                 self.truth_is_known(step) or self.speaks_of_versions(step.test) or _is_short_choice(step)
             ):
                 return "arm"
-        if self._is_beside_the_new_one(ref):
+        if self._is_beside_the_new_one(ref) or self._is_in_a_table(ref):
             return "arm"
         return "default" if self._is_default(ref) else ""
 
@@ -219,6 +219,25 @@ class Guards:
         while isinstance(parent, ast.Tuple) or (isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.BitOr)):
             node, parent = parent, self._file.parent(parent)
         return node is not ref.node and any(self.replaces(other, ref) for other in self.refs_in([node]))
+
+    def _is_in_a_table(self, ref: Ref) -> bool:
+        """Whether a flag chooses between a name and its replacement in `{True: new, False: old}[flag]`.
+
+        Both are evaluated, so the table protects nothing from a name that is missing, unless they stand in lambdas.
+        """
+        node: ast.AST = ref.node
+        parent = self._file.parent(node)
+        while isinstance(parent, (ast.Call, ast.Lambda)):
+            node, parent = parent, self._file.parent(parent)
+        table = self._file.parent(parent) if isinstance(parent, ast.Dict) else None
+        if not isinstance(parent, ast.Dict) or not isinstance(table, ast.Subscript) or table.value is not parent:
+            return False
+        if not all(isinstance(key, ast.Constant) and isinstance(key.value, bool) for key in parent.keys):
+            return False
+        chosen = Guard(table.slice, True, "branch")
+        if not (self.truth_is_known(chosen) or self.speaks_of_versions(table.slice) or _is_flag(table.slice)):
+            return False
+        return any(self._replaced_in([other], ref) for other in parent.values if other is not node)
 
     def truth_is_known(self, step: Step) -> bool:
         """Whether a guard says anything of the version."""
