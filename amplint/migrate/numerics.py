@@ -14,6 +14,7 @@ from amplint.migrate import kernels, masks, recursions
 from amplint.migrate.constants import is_beyond_float16, number
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
+from amplint.migrate.gram import is_gram
 from amplint.migrate.half import HalfValues
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.probabilities import Probabilities, is_probability_loss
@@ -38,8 +39,9 @@ _REJECTS_HALF = frozenset(
         "spmm",
     )
 )  # fmt: skip
-_PRODUCTS = frozenset(("mm", "bmm", "matmul"))
-_TURNS = frozenset(("t", "transpose", "permute"))
+_SAME_NUMBERS = frozenset(("squeeze", "view", "reshape", "gather", "float", "unsqueeze", "mean", "masked_select", "t"))
+_BOUNDS = frozenset(("clamp", "clip", "clamp_min", "clamp_max"))
+_GRAM = "Gram matrices of images exceed the range of float16; use --dtype bfloat16"
 _BUFFERS = frozenset(
     f"torch.{name}" for name in ("zeros", "ones", "empty", "full", "zeros_like", "empty_like", "rand", "randn")
 )
@@ -58,6 +60,7 @@ class Numerics:
         self.probabilities = Probabilities(facts, sinks, editor)
         self._losses: list[ast.Call] = []
         self._casts: set[ast.expr] = set()
+        self._exponentials: list[ast.Call] = []
 
     def check(self, runs: list[Run]) -> None:
         """Read the statements of the runs, the functions they call and all modules of the file."""
@@ -99,14 +102,19 @@ class Numerics:
     def _node(self, node: ast.AST) -> None:
         if isinstance(node, ast.Call):
             self._call(node)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            if self._float16 and is_gram(self.file, node):
+                raise RefusalError(node, _GRAM)
         elif isinstance(node, (ast.BinOp, ast.AugAssign)):
             self._arithmetic(node)
         elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets):
-            self._constant(node.value, node, "is written into a tensor")
             self._written(node)
 
     def _written(self, assign: ast.Assign) -> None:
-        """`buffer[mask] = values` needs both in one dtype, which float32 is: a buffer made by torch has it."""
+        """`buffer[mask] = values` needs both in one dtype, which float32 is: a buffer made by torch has it. A constant
+        outside the range of float16 needs a buffer of float32 too."""
+        if self._float16 and (is_beyond_float16(self.file, assign.value) or _vanishes(self.file, assign.value)):
+            self._fill(assign, [target.value for target in assign.targets if isinstance(target, ast.Subscript)])
         if isinstance(assign.value, (ast.Constant, ast.UnaryOp)):
             return
         for target in assign.targets:
@@ -120,17 +128,25 @@ class Numerics:
             if self.half.is_computed(assign.value):
                 self._cast(assign.value)
 
-    def _cast_target(self, assign: ast.Assign, target: ast.expr) -> None:
-        """Let the only value of a name that is written into by index be float32 from the start."""
+    def _fill(self, place: ast.AST, filled: list[ast.expr]) -> None:
+        """Tensors that are filled in place with a constant outside the range of float16 are float32 from the start."""
+        for target in filled:
+            if self.half.may_be(target) or self.half.is_computed(target, anywhere=True):
+                self._cast_target(place, target, is_float=True)
+
+    def _cast_target(self, assign: ast.AST, target: ast.expr, *, is_float: bool = False) -> None:
+        """Let the only value of a name that is written into be float32 from the start."""
         bindings = self.file.names.lookup(target) if isinstance(target, ast.Name) else []
         made = [binding.node for binding in bindings]
         if (
             len(made) != 1
             or not isinstance(made[0], ast.Assign)
             or not isinstance(made[0].targets[0], ast.Name)
-            or not self.half.is_computed(made[0].value)
+            or not (is_float or self.half.is_computed(made[0].value))
         ):
-            raise RefusalError(assign, "values are written by index into a tensor that may be of half precision")
+            raise RefusalError(
+                assign, "values are written into a tensor that may be of half precision; use --dtype bfloat16"
+            )
         self._cast(made[0].value)
 
     def _cast(self, value: ast.expr) -> None:
@@ -183,13 +199,15 @@ class Numerics:
             masks.repair(self.file, self.editor, call)
         elif name in _REJECTS_HALF and self._is_tensor_call(call):
             raise RefusalError(call, f"`{name}` does not take half precision on CUDA")
-        elif name in ("clamp", "clamp_", "clip", "fill_", "full", "full_like", "where", "maximum") and self._float16:
+        elif name in _BOUNDS and self._float16:
+            self._bound(call)
+        elif name in ("clamp_", "fill_", "full", "full_like", "where", "maximum") and self._float16:
             for argument in [*call.args, *(k.value for k in call.keywords)]:
                 self._constant(argument, call, f"is given to `{name}`")
         elif name in ("scatter", "scatter_") and self._is_tensor_call(call) and self._scatters_a_tensor(call):
             raise RefusalError(call, f"`{name}` needs both tensors in one dtype")
-        elif self._float16 and (name in ("gram_matrix", "gram") or (name in _PRODUCTS and _is_gram(call))):
-            raise RefusalError(call, "Gram matrices of images exceed the range of float16; use --dtype bfloat16")
+        elif self._float16 and (name in ("gram_matrix", "gram") or is_gram(self.file, call, name)):
+            raise RefusalError(call, _GRAM)
 
     @property
     def _float16(self) -> bool:
@@ -231,10 +249,26 @@ class Numerics:
             argument = call.func.value if isinstance(call.func, ast.Attribute) else None
             if call.args or (isinstance(argument, ast.Name) and argument.id[:1].isupper()):
                 return
-        if argument is not None and not self._is_safe_log(argument, 0) and self.half.may_be_rounded(argument):
+        if argument is None:
+            return
+        self._exponentials.clear()
+        if self._is_safe_log(argument, 0):
+            for exponential in self._exponentials:
+                self._float_exponential(exponential)
+        elif self.half.may_be_rounded(argument):
             raise RefusalError(
                 call, "a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1"
             )
+
+    def _float_exponential(self, call: ast.Call) -> None:
+        """`torch.exp(x)` under a logarithm becomes `torch.exp(x.float())`, which CUDA does by itself and the CPU does
+        not: there the exponential leaves the range of float16, and the logarithm is infinite."""
+        is_method = isinstance(call.func, ast.Attribute) and not self.file.resolve(call.func)
+        given = call.args[0] if call.args and not (is_method and self._name(call) == "exp") else None
+        if given is None and is_method and self.facts.module_of(call) is None:
+            given = call.func.value  # type: ignore[attr-defined]
+        if given is not None and self.half.is_computed(given, anywhere=True):
+            self._cast(given)
 
     def _is_safe_log(self, node: ast.expr, depth: int) -> bool:
         if isinstance(node, ast.Constant):
@@ -242,24 +276,51 @@ class Numerics:
         if isinstance(node, ast.Call):
             name = self._name(node)
             if name in _SAFE_LOG_ARGUMENTS:
+                if name in ("exp", "softmax"):
+                    self._exponentials.append(node)
+                elif name == "sum":
+                    summed = node.args[0] if self.file.resolve(node.func) and node.args else None
+                    summed = node.func.value if isinstance(node.func, ast.Attribute) and summed is None else summed
+                    if summed is not None and depth < 4:
+                        self._is_safe_log(summed, depth + 1)  # for the exponentials in it
                 return True
             functions = self.file.values.functions(node)
             if functions and depth < 4:
                 results = [value for function in functions for value in returns(function)]
                 return bool(results) and all(self._is_safe_log(value, depth + 1) for value in results)
-            if name in ("squeeze", "view", "gather", "float", "unsqueeze", "mean") and isinstance(
-                node.func, ast.Attribute
-            ):
+            if name in _SAME_NUMBERS and isinstance(node.func, ast.Attribute) and not self.file.resolve(node.func):
                 return self._is_safe_log(node.func.value, depth)
+            if (
+                "torch.cat" in self.file.resolve(node.func)
+                and node.args
+                and isinstance(node.args[0], (ast.List, ast.Tuple))
+            ):
+                return all(self._is_safe_log(part, depth + 1) for part in node.args[0].elts)
             return not any(isinstance(n, (ast.Name, ast.Attribute)) for a in node.args for n in ast.walk(a)) and bool(
                 self.file.resolve(node.func)
             )
         if isinstance(node, ast.Subscript):
             return self._is_safe_log(node.value, depth)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Div)):
+            return self._is_safe_log(node.left, depth) and self._is_safe_log(node.right, depth)
         if isinstance(node, ast.Name) and depth < 4:
             values = self.file.values.of(node)
             return all(isinstance(v, ast.expr) and v is not node and self._is_safe_log(v, depth + 1) for v in values)
         return False
+
+    def _bound(self, call: ast.Call) -> None:
+        """`x.clamp(min=1e-12)` becomes `x.float().clamp(min=1e-12)`."""
+        is_method = not self.file.resolve(call.func) and isinstance(call.func, ast.Attribute)
+        bounds = [*(call.args if is_method else call.args[1:]), *(k.value for k in call.keywords)]
+        if not any(is_beyond_float16(self.file, bound) or _vanishes(self.file, bound) for bound in bounds):
+            return
+        value = call.func.value if is_method else call.args[0] if call.args else None  # type: ignore[attr-defined]
+        if value is None:
+            raise RefusalError(
+                call, "a constant outside the range of float16 is given to `clamp`; use --dtype bfloat16"
+            )
+        if self.half.may_be(value) or self.half.is_computed(value, anywhere=True):
+            self._cast(value)
 
     def _arithmetic(self, node: ast.BinOp | ast.AugAssign) -> None:
         if not self._float16:
@@ -282,8 +343,7 @@ class Numerics:
             return
         if is_beyond_float16(self.file, value):
             raise RefusalError(place, f"a constant beyond the range of float16 {what}; use --dtype bfloat16")
-        value_of = number(self.file, value)
-        if value_of is not None and 0 < abs(value_of) < _SMALLEST:
+        if _vanishes(self.file, value):
             raise RefusalError(place, f"a constant that float16 rounds to zero {what}; use --dtype bfloat16")
 
 
@@ -291,17 +351,7 @@ def _is_count(value: ast.expr | None) -> bool:
     return isinstance(value, ast.Constant) and isinstance(value.value, int)
 
 
-def _is_gram(call: ast.Call) -> bool:
-    """Whether a product is that of a matrix with itself, transposed: `x.mm(x.t())`."""
-    factors = list(call.args)
-    if len(factors) == 1 and isinstance(call.func, ast.Attribute):
-        factors.insert(0, call.func.value)
-    if len(factors) != 2:
-        return False
-    first, second = factors
-    turned = isinstance(second, ast.Call) and isinstance(second.func, ast.Attribute) and second.func.attr in _TURNS
-    if turned:
-        return ast.dump(second.func.value) == ast.dump(first)  # type: ignore[attr-defined]
-    return (
-        isinstance(second, ast.Attribute) and second.attr in ("T", "mT") and ast.dump(second.value) == ast.dump(first)
-    )
+def _vanishes(file: SourceFile, node: ast.expr) -> bool:
+    """Whether float16 rounds a number to zero that is none."""
+    value = number(file, node)
+    return value is not None and 0 < abs(value) < _SMALLEST

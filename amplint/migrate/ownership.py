@@ -11,7 +11,7 @@ from amplint.facts.values import is_self, path_of, returns
 from amplint.migrate.facts import Facts
 from amplint.migrate.graph import Graph
 from amplint.migrate.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, base_path, chain, owner_of, paths_in, position, walk
+from amplint.migrate.tree import FUNCTIONS, assigned_paths, base_path, chain, owner_of, paths_in, position, walk
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -419,9 +419,10 @@ class _Trace:
 
     @staticmethod
     def _replaces(other: ast.stmt, value: ast.expr, statement: ast.stmt, path: str) -> bool:
-        """Whether another definition may stand in the place of one."""
+        """Whether another definition may stand in the place of one; one by index leaves the rest of a value there."""
         return (
-            isinstance(other, (ast.Assign, ast.AnnAssign))
+            any(whole and given == path for given, _, whole in assigned_paths(other))
+            and isinstance(other, (ast.Assign, ast.AnnAssign))
             and position(other) > position(statement)
             and path not in paths_in(value)
         )
@@ -431,8 +432,7 @@ class _Trace:
             self.unknown = True
             return
         self.may |= models
-        if sure:
-            self.sure |= models
+        self.sure |= models if sure else frozenset()
 
 
 def _moved(node: ast.expr) -> ast.expr:
