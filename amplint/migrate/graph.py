@@ -116,7 +116,7 @@ class Graph:
             and func.attr in _PLAIN_METHODS
             and not names
             and self.facts.module_of(call) is None
-            and not self.file.values.functions(call)
+            and not any(self._holds_source(function) for function in self.file.values.functions(call))
         ):
             return False
         if isinstance(func, ast.Name) and func.id in _PLAIN_FUNCTIONS:
@@ -125,12 +125,19 @@ class Graph:
             return False
         functions = () if self.facts.module_of(call) is not None else self.file.values.functions(call)
         if not functions and self.is_source(call):
-            return True
+            return self._gives_graph(call, depth)
         arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
         given = any(self.is_graph(argument, depth) for argument in arguments)
         if functions and not (isinstance(func, ast.Attribute) and self.is_graph(func.value, depth)):
             return depth >= _DEPTH or any(self._returns_graph(function, given, depth) for function in functions)
         return given or (isinstance(func, ast.Attribute) and self.is_graph(func.value, depth))
+
+    def _gives_graph(self, call: ast.Call, depth: int) -> bool:
+        """Whether what a module gives may have a graph, which a method of the file that acts on samples does not."""
+        functions = self.file.values.functions(call)
+        if not functions or not isinstance(call.func, ast.Attribute) or depth >= _DEPTH:
+            return True
+        return any(self._returns_graph(function, True, depth) for function in functions)
 
     def _returns_graph(self, function: Function, given: bool, depth: int) -> bool:
         """Whether a function of the file returns something with a graph, given arguments that have one or not."""

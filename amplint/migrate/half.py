@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.facts.training import losses
-from amplint.facts.values import Function, path_of
+from amplint.facts.values import Function, path_of, returns
 from amplint.migrate.facts import Facts
 from amplint.migrate.regions import Run
 from amplint.migrate.sinks import Sinks
@@ -29,13 +29,21 @@ _SAME_DTYPE = frozenset(
 )  # fmt: skip
 _OTHER_NUMBERS = frozenset(
     ("item", "tolist", "argmax", "argmin", "argsort", "size", "dim", "numel", "long", "int", "bool", "eq", "ne", "gt",
-     "lt", "ge", "le", "new_tensor", "nonzero", "multinomial", "shape", "dtype", "device", "ndim", "grad", "numpy")
+     "lt", "ge", "le", "new_tensor", "nonzero", "multinomial", "shape", "dtype", "device", "ndim", "grad", "numpy",
+     "indices", "bincount", "histc", "searchsorted", "bucketize", "one_hot", "logical_and", "logical_not", "byte")
 )  # fmt: skip
 _PRODUCTS = frozenset(
     ("matmul", "mm", "bmm", "mv", "dot", "einsum", "linear", "addmm", "addbmm", "baddbmm", "addmv", "addr",
      "chain_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "prelu",
      "bilinear", "scaled_dot_product_attention", "multi_dot", "vecdot")
 )  # fmt: skip
+_OF_ITSELF = frozenset(
+    ("to", "type", "cuda", "cpu", "view", "reshape", "expand", "expand_as", "view_as", "repeat", "unsqueeze", "squeeze",
+     "detach", "clone", "contiguous", "transpose", "permute", "t", "flatten", "mean", "size", "chunk", "split")
+)  # fmt: skip
+"""The methods whose arguments are sizes, positions or devices."""
+_WITH_INDICES = frozenset(("max", "min", "sort", "topk", "median", "mode", "kthvalue", "cummax", "cummin"))
+_SAMPLES = frozenset(("sample", "sample_n", "mode", "unique", "bernoulli"))
 _PLAIN_FUNCTIONS = frozenset(("len", "int", "float", "str", "bool", "range", "isinstance", "round", "type"))
 _DISTRIBUTIONS = frozenset(
     f"torch.distributions.{name}"
@@ -50,12 +58,13 @@ _DISTRIBUTIONS = frozenset(
 
 class _Way(NamedTuple):
     """What one question has asked already, and what it is on: values that surely are tensors of a region, the CPU's
-    lists of operations besides CUDA's, values behind `.float()` too."""
+    lists of operations besides CUDA's, values behind `.float()` too; or whether what may be indices is left out."""
 
     seen: set[tuple[str, ast.stmt]]
     surely: bool = False
     anywhere: bool = False
     rounded: bool = False
+    indices: bool = False
 
 
 class HalfValues:
@@ -78,10 +87,12 @@ class HalfValues:
         """Whether an expression is computed from what may be of half precision, itself in float32 or not."""
         return self._may_be(node, self.file.statement(node), _Way(set(), anywhere=True, rounded=True))
 
-    def is_computed(self, node: ast.expr, anywhere: bool = False) -> bool:
+    def is_computed(self, node: ast.expr, anywhere: bool = False, sampled: bool = True) -> bool:
         """Whether an expression is a tensor that a region may have computed in half precision: on CUDA, or `anywhere`,
-        for the CPU runs softmax and `exp` in half precision too."""
-        return self._may_be(node, self.file.statement(node), _Way(set(), surely=True, anywhere=anywhere))
+        for the CPU runs softmax and `exp` in half precision too. Samples and results of `max` and the like, which may
+        be indices, count on request."""
+        way = _Way(set(), surely=True, anywhere=anywhere, indices=not sampled)
+        return self._may_be(node, self.file.statement(node), way)
 
     def _may_be(self, node: ast.expr, at: ast.stmt, way: _Way) -> bool:
         if isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr, ast.Lambda)):
@@ -92,8 +103,10 @@ class HalfValues:
             return path.rsplit(".", 1)[-1] not in _OTHER_NUMBERS and self._path_may_be(path, at, way)
         if isinstance(node, ast.Call):
             return self._call_may_be(node, at, way)
+        if isinstance(node, ast.Attribute):
+            return node.attr not in _OTHER_NUMBERS and self._may_be(_chosen(node), at, way)
         if isinstance(node, ast.Subscript):
-            return self._may_be(node.value, at, way)
+            return self._may_be(_chosen(node), at, way)
         if isinstance(node, ast.IfExp):
             return self._may_be(node.body, at, way) or self._may_be(node.orelse, at, way)
         return any(self._may_be(child, at, way) for child in _children(node))
@@ -106,14 +119,25 @@ class HalfValues:
             return False
         if attribute in ("float", "double") and not way.rounded:
             return False
+        last = names[0].rsplit(".", 1)[-1] if names else attribute
+        if not functions and (last in _OTHER_NUMBERS or self._is_cast(call)):
+            return False
+        if way.indices and not functions and (last in _SAMPLES or (last in _WITH_INDICES and call.args[bool(names) :])):
+            return False
         if self.is_distribution(call):
             return False  # its parameters get `.float()`
         if any(not name.startswith("torch") for name in names) and not functions:
             return False
         owner = owner_of(self.file, at)
-        if (owner in self._reached or id(call) in self._inside) and self.sinks.graph(owner).is_source(call):
+        inside = owner in self._reached or id(call) in self._inside
+        given = [*call.args, *(keyword.value for keyword in call.keywords)] if attribute not in _OF_ITSELF else []
+        if functions:
+            if not inside and not any(self._may_be(value, at, way) for value in given):
+                return False
+            results = [value for function in functions for value in returns(function)]
+            return any(self._may_be(value, self.file.statement(value), way) for value in results)
+        if inside and self.sinks.graph(owner).is_source(call):
             return True
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
         if attribute and self.facts.module_of(call) is None:
             given.append(call.func.value)  # type: ignore[attr-defined]
         return any(self._may_be(value, at, way) for value in given)
@@ -128,12 +152,28 @@ class HalfValues:
         if reaching:
             return any(self._may_be(value, statement, way) for statement, value in reaching)
         root = path.split(".", 1)[0]
+        if root == "self" and "." in path:
+            return self._attribute_may_be(path, at, way)
         if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, root):
             return path in graph.tainted
-        if owner in self.facts.module_inits and not way.surely:
+        if owner in self.facts.module_inits and owner.name != "__init__" and not way.surely:
             return True
         given = [(call, self.file.values.argument(call, owner, root)) for call in self.file.values.calls(owner)]
         return any(value is not None and self._may_be(value, self.file.statement(call), way) for call, value in given)
+
+    def _attribute_may_be(self, path: str, at: ast.stmt, way: _Way) -> bool:
+        """Whether a method gives `self.x` a value that may be of half precision."""
+        cls = self.file.values.enclosing_class(at)
+        given = self.file.values.assigned(cls, path.split(".")[1]) if cls is not None else []
+        return any(value is not None and self._may_be(value, self.file.statement(value), way) for value in given)
+
+    def _is_cast(self, call: ast.Call) -> bool:
+        """Whether a method gives another dtype: `x.to(torch.long)`, `x.type(torch.LongTensor)`."""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "type"):
+            return False
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        names = {name for value in given for name in self.file.resolve(value)}
+        return any(name.startswith("torch.") and name != "torch.device" for name in names)
 
     def is_distribution(self, call: ast.Call) -> bool:
         """Whether a call makes a distribution out of tensors, by torch's class or one that the file derives from it."""
@@ -213,6 +253,18 @@ class HalfValues:
         if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
             return self.is_of_parameter(node.left, depth + 1) and self.is_of_parameter(node.right, depth + 1)
         return False
+
+
+def _chosen(node: ast.Attribute | ast.Subscript) -> ast.expr:
+    """What an item or attribute is of; of `x.max(1)[0]` and `x.max(1).values` it is `x` itself."""
+    value = node.value
+    first = isinstance(node, ast.Attribute) or (isinstance(node.slice, ast.Constant) and node.slice.value == 0)
+    if not first or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return value
+    if value.func.attr in _WITH_INDICES:
+        is_function = path_of(value.func.value) == "torch"
+        return value.args[0] if is_function and value.args else value.func.value
+    return value
 
 
 def _children(node: ast.AST) -> list[ast.expr]:

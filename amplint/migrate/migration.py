@@ -228,7 +228,7 @@ class _Plan:
         every = [run for found in runs.values() for run in found if self.kinds[run]]
         penalties.islands(self.kinds)
         self.numerics.check(every)
-        cast_for_readers(self.facts, self.editor, every)
+        cast_for_readers(self.facts, self.editor, every, self.numerics.half)
         if self.options.dtype != "bfloat16":
             self.protocol.prove()
 

@@ -197,7 +197,7 @@ class Numerics:
             self._log(call)
         elif name in _MASKS and self._float16:
             masks.repair(self.file, self.editor, call)
-        elif name in _REJECTS_HALF and self._is_tensor_call(call):
+        elif name in _REJECTS_HALF and self._is_tensor_call(call) and self._meets_half(call):
             raise RefusalError(call, f"`{name}` does not take half precision on CUDA")
         elif name in _BOUNDS and self._float16:
             self._bound(call)
@@ -228,6 +228,13 @@ class Numerics:
             return False
         made = [v for v in self.file.values.of(source) if isinstance(v, ast.Call)]
         return not made or not all(name in _BUFFERS for v in made for name in self.file.resolve(v.func) or ("",))
+
+    def _meets_half(self, call: ast.Call) -> bool:
+        """Whether a tensor that a call is given, or that it is called on, may be of half precision."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if isinstance(call.func, ast.Attribute) and not self.file.resolve(call.func):
+            given.append(call.func.value)
+        return any(self.half.may_be(value) for value in given)
 
     def _is_tensor_call(self, call: ast.Call) -> bool:
         """Whether a call is torch's, or a method of something that is no module of Python's or numpy's."""

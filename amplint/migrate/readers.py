@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from amplint.facts.training import losses, targets_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
+from amplint.migrate.half import HalfValues
 from amplint.migrate.regions import Run
 from amplint.migrate.tree import owner_of, walk
 
@@ -23,9 +24,10 @@ _OTHER_NUMBERS = frozenset(
 _PRODUCTS = frozenset(("mm", "matmul", "bmm", "mv", "einsum", "linear", "addmm", "baddbmm", "cdist", "dot", "bilinear"))
 
 
-def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run]) -> None:
+def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfValues) -> None:
     """Write `outputs.float()` where what a model returned in one of the runs goes to NumPy, or outside of the runs into
-    a product or into a tensor by index, which take no mixture of dtypes."""
+    a product or into a tensor by index, which take no mixture of dtypes; what is computed of it becomes float32 right
+    before it goes to NumPy, in helpers too."""
     file = facts.file
     done: set[ast.Name] = set()
     inside = {id(node) for run in runs for statement in run.statements for node in walk(statement)}
@@ -49,6 +51,11 @@ def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run]) -> None:
             if _goes_to_numpy(file, node) or (id(node) not in inside and _meets_float32(file, node)):
                 done.add(node)
                 editor.insert(file.span(node).end, ".float()")
+    for use in file.names.attributes.get("numpy", ()):
+        if any(node in done for node in ast.walk(use.value)):
+            continue
+        if half.is_computed(use.value, anywhere=True, sampled=False):
+            editor.insert(file.span(use.value).end, ".float()")
 
 
 def _holds_output(facts: Facts, value: ast.expr) -> bool:

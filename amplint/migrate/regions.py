@@ -199,12 +199,21 @@ class Runs:
                 return True
             if isinstance(node, ast.Call):
                 name = path_of(node.func).rsplit(".", 1)[-1]
-                if name in _CHANGES_WEIGHTS or name in self.facts.trainer_names:
+                if name in self.facts.trainer_names or (name in _CHANGES_WEIGHTS and not self._changes_output(node)):
                     return True  # a call by the name of a function that trains may be one of it
                 for function in self.file.values.functions(node):
                     if function in self.facts.gradient_readers or _changes_weights(function):
                         return True
         return False
+
+    def _changes_output(self, call: ast.Call) -> bool:
+        """Whether what is changed in place is surely an output of the forward, as in `out.data.clamp_(0, 1)`."""
+        root = path_of(call.func).split(".", 1)[0]
+        reaching = self.graph.reaching(root, self.file.statement(call)) if root and root != "self" else []
+        return bool(reaching) and all(
+            isinstance(statement, ast.Assign) and self.graph.is_graph(value) and not self.graph.is_parameter(value)
+            for statement, value in reaching
+        )
 
 
 def _changes_weights(function: Function) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function, path_of
+from amplint.facts.values import Function, default_of, path_of
 from amplint.migrate import device as devices
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
@@ -188,16 +188,13 @@ class Scalers:
         return all(binding.node is not function for binding in self.file.names.lookup(use))  # type: ignore[arg-type]
 
     def _declare(self, function: Function, arg: ast.arg, at: ast.stmt) -> None:
-        arguments = function.args
-        end = self.file.span(arg).end
-        positional = [*arguments.posonlyargs, *arguments.args]
-        if arg in positional:
-            index = positional.index(arg) - (len(positional) - len(arguments.defaults))
-            if index >= 0:
-                raise RefusalError(at, f"the parameter `{arg.arg}` has a default, so a scaler can't follow it")
-        elif arg in arguments.kwonlyargs and arguments.kw_defaults[arguments.kwonlyargs.index(arg)] is not None:
+        default = default_of(function.args, arg)
+        if default is None:
+            self.editor.insert(self.file.span(arg).end, f", {self.name}")
+        elif isinstance(default, ast.Constant) and default.value is None:
+            self.editor.insert(self.file.span(default).end, f", {self.name}=None")  # each call passes both
+        else:
             raise RefusalError(at, f"the parameter `{arg.arg}` has a default, so a scaler can't follow it")
-        self.editor.insert(end, f", {self.name}")
 
     def _end(self, node: ast.expr) -> int:
         """The end of an argument, closing parentheses of its own included."""

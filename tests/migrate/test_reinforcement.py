@@ -191,3 +191,139 @@ class TestRollouts:
             """
         )
         assert text.count("with torch.autocast") == 1
+
+    def test_what_acts_on_samples_gives_no_graph(self) -> None:
+        text = migrated(
+            """
+            class Actor(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.layer = nn.Linear(4, 2)
+
+                def forward(self, x):
+                    return self.layer(x)
+
+                def act(self, x):
+                    return torch.distributions.Categorical(logits=self(x)).sample().item()
+
+            actor = Actor().to(device)
+            optimizer = torch.optim.SGD(actor.parameters(), lr=0.1)
+            for episode in range(3):
+                taken = []
+                for state in states:
+                    taken.append(actor.act(state))
+                loss = F.cross_entropy(actor(states), torch.tensor(taken))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            """
+        )
+        assert f"    {REGION}\n        loss = F.cross_entropy(actor(states), torch.tensor(taken))\n" in text
+
+    def test_a_memory_is_not_the_models_that_filled_it(self) -> None:
+        text = migrated(
+            """
+            class Memory:
+                def __init__(self):
+                    self.kept = []
+
+                def add(self, *entry):
+                    self.kept.append(entry)
+
+                def sample(self, n):
+                    return torch.stack([x for x, _ in self.kept[-n:]])
+
+            memory = Memory()
+            for x, y in batches:
+                memory.add(x, model(x))
+                old = memory.sample(4)
+                loss = model(old).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            """
+        )
+        assert f"    old = memory.sample(4)\n    {REGION}\n        loss = model(old).mean()\n" in text
+
+
+class TestNumpy:
+    """NumPy has no bfloat16; arrays of float16 would change what is computed of them."""
+
+    def test_in_a_helper(self) -> None:
+        text = migrated(
+            """
+            def compute_loss(x, y):
+                out = model(x)
+                return F.mse_loss(out, y), dict(values=out.detach().numpy(), best=out.max(1)[1].numpy())
+
+            for x, y in batches:
+                loss, info = compute_loss(x, y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            """
+        )
+        assert "dict(values=out.detach().float().numpy(), best=out.max(1)[1].numpy())" in text
+
+    def test_errors_for_priorities(self) -> None:
+        text = migrated(
+            """
+            for x, y in batches:
+                out = model(x)[:, 0]
+                errors = (out - model(y)[:, 0]).abs()
+                loss = errors.pow(2).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                memory.update_priorities(errors.detach().cpu().numpy())
+            """
+        )
+        assert "    memory.update_priorities(errors.detach().cpu().float().numpy())\n" in text
+
+    def test_what_acts_outside_stays(self) -> None:
+        text = migrated(
+            """
+            def act(x):
+                return model(x).detach().numpy()
+
+            for x, y in batches:
+                act(x)
+                loss = F.mse_loss(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            """
+        )
+        assert "    return model(x).detach().numpy()\n" in text
+
+
+def test_an_output_that_is_changed_in_place_is_no_weight() -> None:
+    text = migrated(
+        """
+        for x, y in batches:
+            probabilities = F.softmax(model(x), dim=1)
+            probabilities.data.clamp_(0.01, 0.99)
+            loss = -(y * probabilities.log()).sum(1).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert text.count("with torch.autocast") == 1
+
+
+def test_the_scaler_follows_an_optimizer_with_the_default_none() -> None:
+    text = migrated(
+        """
+        def train(x, optimizer=None, gamma=0.9):
+            loss = gamma * model(x).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+        for x, y in batches:
+            train(x, optimizer=optimizer, gamma=0.5)
+        """
+    )
+    assert "def train(x, optimizer=None, scaler=None, gamma=0.9):\n" in text
+    assert text.endswith("    train(x, optimizer=optimizer, scaler=scaler, gamma=0.5)\n")
