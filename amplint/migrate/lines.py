@@ -53,9 +53,17 @@ def take_apart(file: SourceFile, statement: ast.stmt) -> Apart | None:
     edits += chain
     if not edits:
         return None
+    return spread(file, edits)
+
+
+def spread(file: SourceFile, edits: list[Edit]) -> Apart | None:
+    """The text after edits inside of lines that add lines (written with line feeds); None where they collide."""
     newline = statements.line_break(file.encoded, edits[0].span.start)
-    edits = [edit._replace(text=edit.text.replace("\n", newline)) for edit in edits]
-    result = apply_fixes(file.text, [Fix("take apart", tuple(edits), Applicability.UNSAFE)])
-    broken = sorted(file.row(edit.span.start) for edit in edits)
-    rows = [row for row in range(1, len(file.text.splitlines()) + 2) for _ in range(1 + broken.count(row))]
+    texts = [edit._replace(text=edit.text.replace("\n", newline)) for edit in edits]
+    result = apply_fixes(file.text, [Fix("take apart", tuple(texts), Applicability.UNSAFE)])
+    added: dict[int, int] = {}
+    for edit in edits:
+        row = file.row(edit.span.start)
+        added[row] = added.get(row, 0) + edit.text.count("\n")
+    rows = [row for row in range(1, len(file.text.splitlines()) + 2) for _ in range(1 + added.get(row, 0))]
     return Apart(result.text, rows) if result.applied else None

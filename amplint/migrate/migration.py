@@ -7,8 +7,8 @@ import re
 
 from amplint.edits import apply_fixes, parses
 from amplint.facts.values import path_of
+from amplint.migrate import closures, elsewhere, evaluation, states
 from amplint.migrate import device as devices
-from amplint.migrate import elsewhere, evaluation, states
 from amplint.migrate.cache import mixes_gradients
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
@@ -62,6 +62,8 @@ def migrate_source(
     can't be moved are left and reported. Text that does not parse comes back unchanged with one refused report.
     """
     spread, rows = text, list(range(1, len(text.splitlines()) + 2))
+    if options.dtype != "bfloat16" and (called := closures.unfold(SourceFile(text, filename, settings))) is not None:
+        spread, rows = called
     for _ in range(_SHARED_LINES):
         try:
             result = _attempt(spread, filename, settings, options)

@@ -31,6 +31,16 @@ class OptimizersInView:
             )
         return found
 
+    def only(self, place: ast.stmt) -> ast.expr | None:
+        """The one optimizer that steps on what a function computes, None where it has no name or is not alone."""
+        found = {path_of(optimizer): optimizer for optimizer in self.at(place)}
+        if len(found) != 1 or "" in found:
+            return None
+        (optimizer,) = found.values()
+        if self.file.parent(optimizer) is None:
+            self.file.names.parents[optimizer] = place  # a name that stands for a parameter
+        return optimizer
+
     def _optimizers_in(self, owner: Function | ast.Module, seen: set[ast.AST]) -> list[ast.expr]:
         """The optimizers that a function steps, itself or by calling others."""
         if owner in seen:

@@ -387,9 +387,27 @@ class Protocol:
             for statement in statements_in(owner):
                 nodes = list(header(statement) if blocks(statement) else walk(statement))
                 uses = any(self.facts.uses_gradient(n) for n in nodes)
-                if (uses or self.strangers.meets(statement, nodes)) and not self._is_covered(owner, statement):
+                if (uses or self.strangers.meets(statement, nodes)) and not (
+                    self._is_covered(owner, statement) or self._unscale_for_caller(owner, statement)
+                ):
                     reason = "gradients are used here where they may still be scaled" if uses else self.strangers.REASON
                     raise RefusalError(statement, reason)
+
+    def _unscale_for_caller(self, owner: ast.AST, statement: ast.stmt) -> bool:
+        """Unscale before gradients are used behind the backward of a helper, whose callers step one optimizer."""
+        around = [s for s in chain(self.file, statement) if owner not in self.steps_of]
+        for current in around:
+            block = siblings(self.file, current)
+            before = block[: block.index(current)]
+            if not any(self._is_sink(s) for s in before):
+                continue
+            optimizer = self.in_view.only(statement)
+            if optimizer is not None and not any(used in self.plan.unscaled for used in (*before, current)):
+                scaler = self.scalers.text_for([optimizer], statement)
+                self.plan.unscaled[current] = [optimizer]
+                self.editor.insert_before(current, f"{scaler}.unscale_({path_of(optimizer)})")
+            return optimizer is not None
+        return False
 
     def _is_covered(self, owner: ast.AST, statement: ast.stmt) -> bool:
         steps = self.steps_of.get(owner, [])  # type: ignore[call-overload]

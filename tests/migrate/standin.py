@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 _PRODUCTS = frozenset(
@@ -260,11 +260,19 @@ class Recorder:
     def _patch_optimizers(self) -> None:
         recorder = self
 
-        def pre_step(optimizer: Any, *_: Any) -> None:
+        def pre_step(optimizer: Any, args: Any, kwargs: Any) -> None:
             if not recorder._in_scaler:
                 recorder.protocol.append("plain step")
             if recorder._regions:
                 recorder.faults.append("step inside a region")
+            if not args and not kwargs:
+                note_gradients(optimizer)
+
+        def post_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if args or kwargs:  # a closure has made the gradients
+                note_gradients(optimizer)
+
+        def note_gradients(optimizer: Any) -> None:
             total = 0.0
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
@@ -273,8 +281,8 @@ class Recorder:
                         total += float(parameter.grad.detach().double().pow(2).sum())
             recorder.steps.append(total**0.5)
 
-        handle = register_optimizer_step_pre_hook(pre_step)
-        self._stack.callback(handle.remove)
+        for handle in (register_optimizer_step_pre_hook(pre_step), register_optimizer_step_post_hook(post_step)):
+            self._stack.callback(handle.remove)
 
     def record(self) -> dict[str, Any]:
         """What was recorded, as plain values."""

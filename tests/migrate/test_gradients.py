@@ -313,3 +313,45 @@ def test_the_functional_backward_is_scaled() -> None:
         """
     )
     assert "    torch.autograd.backward(scaler.scale(loss))\n    scaler.step(opt)\n    scaler.update()\n" in text
+
+
+def test_a_helper_that_goes_backward_and_clips_unscales() -> None:
+    text, _ = result_of(
+        """
+        def back(loss, optimizer, model, clip=1.0):
+            optimizer.zero_grad()
+            loss.backward()
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+
+        for x, y in batches:
+            loss = F.mse_loss(net(x), y)
+            back(loss, opt, net)
+            opt.step()
+        """
+    )
+    assert (
+        "    scaler.scale(loss).backward()\n"
+        "    scaler.unscale_(optimizer)\n"
+        "    if clip:\n"
+        "        nn.utils.clip_grad_norm_(model.parameters(), clip)\n"
+    ) in text
+    assert "    back(loss, opt, scaler, net)\n    scaler.step(opt)\n    scaler.update()\n" in text
+
+
+def test_a_helper_that_unscales_twice_before_a_step_is_refused() -> None:
+    text, reason = result_of(
+        """
+        def back(loss):
+            loss.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+
+        for x, y in batches:
+            opt.zero_grad()
+            back(F.mse_loss(net(x), y))
+            back(F.l1_loss(net(x), y))
+            opt.step()
+        """
+    )
+    assert reason
+    assert "scaler" not in text

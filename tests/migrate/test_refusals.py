@@ -21,17 +21,11 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 CASES = {
     "closure": (
         """
-        def closure():
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(x), y)
-            loss.backward()
-            return loss
-
         for x, y in batches:
-            optimizer.step(closure)
+            optimizer.step(lambda: F.mse_loss(model(x), y).backward())
         """,
-        16,
-        "a closure",
+        10,
+        "no plain `loss.backward()`",
     ),
     "lbfgs": (
         """
