@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from amplint.facts.values import Function
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.migrate.ownership import NO_NAMES, Names, Optimizer, Ownership, Reach
+from amplint.migrate.ownership import NO_NAMES, Model, Names, Optimizer, Ownership, Reach
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, header, owner_of, walk
 from amplint.rewrite.statements import siblings
@@ -48,28 +48,35 @@ class Plan(NamedTuple):
 
 
 class State:
-    """What may be true at a place: the stages of each optimizer, and whether each scaler has seen a step."""
+    """What may be true at a place: the stages of each optimizer, and whether each scaler has seen a step.
 
-    __slots__ = ("seen", "stages")
+    `cleared` are the models whose gradients were reset since anything went backward.
+    """
+
+    __slots__ = ("cleared", "seen", "stages")
 
     def __init__(
         self,
         stages: dict[Optimizer, frozenset[Stage]] | None = None,
         seen: dict[ast.AST | None, frozenset[bool]] | None = None,
+        cleared: frozenset[Model] = frozenset(),
     ) -> None:
         self.stages = dict(stages or {})
         self.seen = dict(seen or {})
+        self.cleared = cleared
 
     def copy(self) -> State:
         """A state of its own."""
-        return State(self.stages, self.seen)
+        return State(self.stages, self.seen, self.cleared)
 
     def of(self, optimizer: Optimizer) -> frozenset[Stage]:
         """The stages that an optimizer may be in."""
         return self.stages.get(optimizer, _START)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, State) and self.stages == other.stages and self.seen == other.seen
+        if not isinstance(other, State):
+            return False
+        return (self.stages, self.seen, self.cleared) == (other.stages, other.seen, other.cleared)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -88,7 +95,7 @@ def join(*states: State | None) -> State | None:
     given = [state for state in states if state is not None]
     if not given:
         return None
-    found = State()
+    found = State(cleared=frozenset.intersection(*(state.cleared for state in given)))
     for optimizer in joined.from_iterable(state.stages for state in given):
         if optimizer not in found.stages:
             found.stages[optimizer] = frozenset().union(*(state.of(optimizer) for state in given))
@@ -289,7 +296,7 @@ class Gradients:
                 models[arg.arg] = self.ownership.models(value, names)
         end = self._function(function, state.copy(), Names(optimizers, models))
         if end is not None:
-            state.stages, state.seen = end.stages, end.seen
+            state.stages, state.seen, state.cleared = end.stages, end.seen, end.cleared
 
     def _holds_optimizers(self, node: ast.expr) -> bool:
         values = self.file.values.of(node)
@@ -312,6 +319,7 @@ class Gradients:
 
     def _backward(self, call: ast.Call, state: State, names: Names) -> None:
         reach = self.ownership.reach(call, self.facts.loss_of(call), names)
+        state.cleared = frozenset()
         for optimizer in {*self.known, *state.stages}:
             may, sure = self._reaches(reach, optimizer)
             if not may:
@@ -410,10 +418,11 @@ class Gradients:
         if self.facts.is_optimizer(receiver) or (iterated is not None and self.facts.holds_optimizers(iterated)):
             direct = self.ownership.optimizers(receiver, names)
             whole = [self.ownership.roots(o) for o in direct]
-            gone = frozenset().union(*(w for w in whole if w is not None))
-            others = [o for o in every if (r := self.ownership.roots(o)) and self.ownership.contains(gone, r)]
+            state.cleared = state.cleared.union(*(w for w in whole if w is not None))
+            others = [o for o in every if (r := self.ownership.roots(o)) and self.ownership.contains(state.cleared, r)]
             return [*direct, *others]
         models = self.ownership.models(receiver, names)
         if models is None:
             return every
-        return [o for o in every if (r := self.ownership.roots(o)) is None or self.ownership.contains(models, r)]
+        state.cleared |= models
+        return [o for o in every if (r := self.ownership.roots(o)) is None or self.ownership.contains(state.cleared, r)]

@@ -45,6 +45,7 @@ _GRAM = "Gram matrices of images exceed the range of float16; use --dtype bfloat
 _BUFFERS = frozenset(
     f"torch.{name}" for name in ("zeros", "ones", "empty", "full", "zeros_like", "empty_like", "rand", "randn")
 )
+_ENTERED = frozenset(("forward", "__init__"))
 _MASKS = frozenset(("masked_fill", "masked_fill_"))
 
 
@@ -80,22 +81,39 @@ class Numerics:
         self.probabilities.repair(self._losses)
 
     def _reached(self, runs: list[Run]) -> list[Function]:
-        found: dict[Function, None] = {}
-        for cls in self.facts.module_classes:
-            for member in cls.body:
-                if isinstance(member, FUNCTIONS):
-                    found[member] = None
+        """The functions that the regions call, and the methods of modules that a forward may come to."""
         pending: list[ast.AST] = [s for run in runs for s in run.statements]
         pending += [run.bind.expression for run in runs if run.bind is not None]
+        methods = [m for cls in self.facts.module_classes for m in cls.body if isinstance(m, FUNCTIONS)]
+        names, found = set(_ENTERED), dict.fromkeys(m for m in methods if self._is_entered(m))
         pending += list(found)
         while pending:
             for node in ast.walk(pending.pop()):
+                named = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+                entered = []
+                if named not in names:
+                    names.add(named)
+                    entered += methods if named == "getattr" else [m for m in methods if m.name == named]
                 if isinstance(node, ast.Call):
-                    for function in self.file.values.functions(node):
-                        if function not in found and function not in self.facts.trainers:
-                            found[function] = None
-                            pending.append(function)
+                    entered += [f for f in self.file.values.functions(node) if f not in self.facts.trainers]
+                for function in entered:
+                    if function not in found:
+                        found[function] = None
+                        pending.append(function)
         return list(found)
+
+    def _is_entered(self, method: Function) -> bool:
+        """Whether torch, or a base class out of sight, may call a method of a module when the module is called."""
+        if method.name in _ENTERED or method.name.startswith("_"):
+            return True
+        cls = self.file.parent(method)
+        assert isinstance(cls, ast.ClassDef)
+        bases = [base for entry in self.file.values.lineage(cls) for base in entry.bases]
+        return not all(
+            any(isinstance(value, ast.ClassDef) for value in self.file.values.of(base))
+            or any(name.startswith("torch.nn.") for name in self.file.resolve(base))
+            for base in bases
+        )
 
     # -- one node -----------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,17 @@ REFUSED = {
         """,
         f"line 14: {LEFT_OVER}",
     ),
+    "one model of an optimizer is not reset": (
+        """
+        both = torch.optim.Adam(list(head.parameters()) + list(net.parameters()))
+        for x, y in batches:
+            loss = F.mse_loss(head(x) + net(x), y)
+            head.zero_grad()
+            loss.backward()
+            both.step()
+        """,
+        f"line 16: {LEFT_OVER}",
+    ),
     "the next loop resets too late": (
         """
         for x, y in batches:
@@ -264,6 +275,15 @@ MIGRATED = {
         for x, y in batches:
             learn(net, opt, x, y)
             learn(head, opt_head, x, y)
+        """,
+    "the models of one optimizer are reset one by one": """
+        both = torch.optim.Adam(list(head.parameters()) + list(net.parameters()))
+        for x, y in batches:
+            loss = F.mse_loss(head(x) + net(x), y)
+            head.zero_grad()
+            net.zero_grad()
+            loss.backward()
+            both.step()
         """,
     "optimizers in a tuple": """
         for x, y in batches:

@@ -94,3 +94,40 @@ def test_a_sampler_stays_in_float32_outside_of_the_region() -> None:
         "        loss = model(x).mean() - model(fake).mean()\n"
     ) in text
     assert text.count("autocast") == 1
+
+
+METHODS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+
+    def marked(self, x):
+        x_ = x.clone()
+        x_[range(2), x.argmax(1)] = x.max()
+        return x_
+
+    def predict(self, x):
+        return self.fc(self.marked(x))
+
+    def forward(self, x):
+        return self.fc({inner})
+
+net = Net().to(device)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in batches:
+    loss = F.mse_loss(net(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_method_that_no_region_comes_to_may_do_what_it_likes() -> None:
+    assert "scaler.scale(loss).backward()" in migrated(METHODS.format(inner="x"))
+
+
+@pytest.mark.parametrize("inner", ["self.marked(x)", "getattr(self, 'mar' + 'ked')(x)", "sum(map(self.marked, [x]))"])
+def test_a_method_that_a_forward_names_may_not(inner: str) -> None:
+    reason = "values are written by index into a tensor that may be of half precision"
+    assert refusal(METHODS.format(inner=inner)).endswith(reason)
