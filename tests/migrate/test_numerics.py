@@ -129,5 +129,5 @@ def test_a_method_that_no_region_comes_to_may_do_what_it_likes() -> None:
 
 @pytest.mark.parametrize("inner", ["self.marked(x)", "getattr(self, 'mar' + 'ked')(x)", "sum(map(self.marked, [x]))"])
 def test_a_method_that_a_forward_names_may_not(inner: str) -> None:
-    reason = "values are written by index into a tensor that may be of half precision"
-    assert refusal(METHODS.format(inner=inner)).endswith(reason)
+    reason = "line 16: values are written into a tensor that may be of half precision; use --dtype bfloat16"
+    assert refusal(METHODS.format(inner=inner)) == reason
