@@ -18,6 +18,8 @@ CLEAN, LEFT, FAILED = 0, 1, 2
 """Exit codes: every loop that was found was migrated; something was refused or left; the task could not be done."""
 
 STDIN = "-"
+_TRAINING_WORDS = (b"backward", b"optim", b"autograd", b"grad(", b"training_step", b"Trainer", b".fit")
+"""A file that trains, itself or by a framework, has one of these in its text."""
 
 
 class _Outcome(NamedTuple):
@@ -113,7 +115,7 @@ def _read_all(
     for filename in files:
         try:
             data = sys.stdin.buffer.read() if filename == STDIN else read(filename)
-            if b"backward" not in data:
+            if not any(word in data for word in _TRAINING_WORDS):
                 continue
             decoded = decode(data)
         except (FileError, UndecodableError) as error:

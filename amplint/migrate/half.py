@@ -158,7 +158,10 @@ class HalfValues:
             return path in graph.tainted
         if owner in self.facts.module_inits and owner.name != "__init__" and not way.surely:
             return True
-        given = [(call, self.file.values.argument(call, owner, root)) for call in self.file.values.calls(owner)]
+        calls = self.file.values.calls(owner)
+        if not calls and owner in self._reached and not way.surely:
+            return True  # another file calls it
+        given = [(call, self.file.values.argument(call, owner, root)) for call in calls]
         return any(value is not None and self._may_be(value, self.file.statement(call), way) for call, value in given)
 
     def _attribute_may_be(self, path: str, at: ast.stmt, way: _Way) -> bool:

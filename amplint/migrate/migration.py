@@ -1,4 +1,7 @@
-"""The whole of it: a text in, the migrated text and a report on every loop out. Pure; nothing is half migrated."""
+"""The whole of it: a text in, the migrated text and a report on every loop out; nothing is half migrated.
+
+Files are not written. Of other files, those that the text imports are read for what half precision breaks.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from amplint.migrate.model import (
     RefusalError,
     SharedLineError,
 )
+from amplint.migrate.neighbours import Neighbours
 from amplint.migrate.numerics import Numerics
 from amplint.migrate.penalties import Penalties, screen_gradients
 from amplint.migrate.protocol import Protocol
@@ -230,6 +234,8 @@ class _Plan:
         every = [run for found in runs.values() for run in found if self.kinds[run]]
         penalties.islands(self.kinds)
         self.numerics.check(every)
+        inner = [node for function in self.numerics.functions for node in walk(function)]
+        Neighbours(self.file, self.options).check([*inner, *(node for run in every for node in run.nodes())])
         cast_for_readers(self.facts, self.editor, every, self.numerics.half)
         if self.options.dtype != "bfloat16":
             self.protocol.prove()

@@ -20,7 +20,7 @@ from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.probabilities import Probabilities, is_probability_loss
 from amplint.migrate.regions import Run
 from amplint.migrate.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, walk
+from amplint.migrate.tree import FUNCTIONS
 from amplint.model import Span
 
 if TYPE_CHECKING:
@@ -63,13 +63,13 @@ class Numerics:
         self._casts: set[ast.expr] = set()
         self._exponentials: list[ast.Call] = []
 
-    def check(self, runs: list[Run]) -> None:
-        """Read the statements of the runs, the functions they call and all modules of the file."""
-        functions = self._reached(runs)
+    def check(self, runs: list[Run], functions: list[Function] | None = None) -> None:
+        """Read the statements of the runs, and the given functions: by default those that the runs call, and all
+        modules of the file."""
+        self.functions = functions = self._reached(runs) if functions is None else functions
         kernels.check(self.facts, runs, functions)
         self.half = HalfValues(self.facts, self.sinks, runs, functions)
-        nodes: list[ast.AST] = [node for run in runs for s in run.statements for node in walk(s)]
-        nodes += [node for run in runs if run.bind is not None for node in ast.walk(run.bind.expression)]
+        nodes = [node for run in runs for node in run.nodes()]
         for function in functions:
             nodes += ast.walk(function)
         recursions.check(self.file, nodes)

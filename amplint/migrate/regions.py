@@ -38,6 +38,11 @@ class Run(NamedTuple):
     statements: tuple[ast.stmt, ...]
     bind: Sink | None = None
 
+    def nodes(self) -> list[ast.AST]:
+        """All nodes that run under the region."""
+        found = [node for statement in self.statements for node in walk(statement)]
+        return found + (list(ast.walk(self.bind.expression)) if self.bind is not None else [])
+
 
 class Runs:
     """Finds the runs of one function or of the module."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import path_of
@@ -90,19 +91,16 @@ def screen(facts: Facts) -> None:
         for name in ref.candidates:
             if _AMP.search(name) and not name.startswith("torch.nn."):
                 raise RefusalError(ref.node, "the code already runs under automatic mixed precision")
-    for use in _uses(file):
-        for name in file.resolve(use):
-            for prefix, reason in _NAMES.items():
-                if name == prefix or name.startswith(prefix + "."):
-                    raise RefusalError(use, reason)
+    check_uses(file, _uses(file))
     for name, reason in _METHODS.items():
-        for use in file.names.attributes.get(name, ()):
-            call = file.parent(use)
-            if isinstance(call, ast.Call) and call.func is use and not file.resolve(use):
-                raise RefusalError(use, reason)
-    for use in facts.hidden_backwards:
+        for method in file.names.attributes.get(name, ()):
+            call = file.parent(method)
+            if isinstance(call, ast.Call) and call.func is method and not file.resolve(method):
+                raise RefusalError(method, reason)
+    for hidden in facts.hidden_backwards:
         raise RefusalError(
-            use, "what goes backward here is no plain `loss.backward()`; call it on one loss, in a statement of its own"
+            hidden,
+            "what goes backward here is no plain `loss.backward()`; call it on one loss, in a statement of its own",
         )
     _classes(file)
     _moved_gradients(file)
@@ -111,6 +109,25 @@ def screen(facts: Facts) -> None:
     _compared_dtypes(file)
     precision.check(facts)
     leaves.check(facts)
+
+
+def check_uses(file: SourceFile, nodes: Iterable[ast.AST]) -> None:
+    """Raise `RefusalError` where one of the nodes names what half precision or a scaler can't follow."""
+    for use in nodes:
+        for name in file.resolve(use) if isinstance(use, (ast.Name, ast.Attribute)) else ():
+            for prefix, reason in _NAMES.items():
+                if name == prefix or name.startswith(prefix + "."):
+                    raise RefusalError(use, reason)
+
+
+def check_function_class(file: SourceFile, cls: ast.ClassDef) -> None:
+    """Raise `RefusalError` for an autograd function of a file's own."""
+    for base in cls.bases:
+        names = file.resolve(base) or (path_of(base),)
+        if any(name in ("torch.autograd.Function", "Function", "autograd.Function") for name in names):
+            raise RefusalError(
+                cls, "a custom autograd function needs custom_fwd and custom_bwd, or float32 inputs; adapt it first"
+            )
 
 
 def _moved_gradients(file: SourceFile) -> None:
@@ -164,13 +181,9 @@ def _classes(file: SourceFile) -> None:
     for node in file.names.scopes:
         if not isinstance(node, ast.ClassDef):
             continue
+        check_function_class(file, node)
         for base in node.bases:
             names = file.resolve(base) or (path_of(base),)
-            if any(name in ("torch.autograd.Function", "Function", "autograd.Function") for name in names):
-                raise RefusalError(
-                    node,
-                    "a custom autograd function needs custom_fwd and custom_bwd, or float32 inputs; adapt it first",
-                )
             if any(name.endswith("LightningModule") for name in names):
                 raise RefusalError(node, "the code is built on Lightning: give its Trainer `precision=`")
 
