@@ -26,12 +26,13 @@ def places(file: SourceFile, makers: set[ast.stmt], uses: list[ast.stmt]) -> lis
     right.
 
     One place behind the last optimizer serves them all; where some are used before others are made, that behind the
-    first; where they are made and used in different branches, one in each. Optimizers that are made anew in each round
-    of a loop share one scaler from before the loop, which keeps its scale.
+    first, or behind the last before the use; where they are made and used in different branches, one in each.
+    Optimizers that are made anew in each round of a loop share one scaler from before the loop, which keeps its scale.
     """
     ordered = sorted(makers, key=position)
-    last = lift(file, ordered[-1], common_block(file, ordered))
-    assert last is not None
+    block = common_block(file, ordered)
+    members = [member for maker in ordered if (member := lift(file, maker, block)) is not None]
+    last = members[-1]
     loops = loops_of(file, last)
     if loops:
         place = Place(loops[-1], True, tuple(ordered))
@@ -39,7 +40,7 @@ def places(file: SourceFile, makers: set[ast.stmt], uses: list[ast.stmt]) -> lis
         if early is not None:
             raise RefusalError(early, "the optimizer is used before it is made")
         return [place]
-    for statement in (last, ordered[0]):
+    for statement in (last, ordered[0], *reversed(members)):
         place = Place(statement, False, tuple(ordered))
         if not loops_of(file, statement) and all(_is_before(file, place, use) for use in uses):
             return [place]

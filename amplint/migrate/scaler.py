@@ -218,8 +218,18 @@ class Scalers:
         self._made.setdefault(owner, set()).update(makers)
         if self._texts.setdefault((owner, ""), text) != text:
             raise RefusalError(at, "one scaler would need two names")
-        if (self.file.values.enclosing_function(at) or self.file.tree) is owner:
-            self._uses.setdefault(owner, []).append(at)
+        self._uses.setdefault(owner, []).extend(self._reached_from(owner, at, set()))
+
+    def _reached_from(self, owner: ast.AST, at: ast.stmt, seen: set[ast.AST]) -> list[ast.stmt]:
+        """The statements of a function, or of the module, from which a statement is reached, by calls of others too."""
+        function = self.file.values.enclosing_function(at)
+        if (function or self.file.tree) is owner:
+            return [at]
+        if function is None or function in seen:
+            return []
+        seen.add(function)
+        sites = [self.file.statement(call) for call in self.file.values.calls(function)]
+        return [use for site in sites for use in self._reached_from(owner, site, seen)]
 
     def write(self) -> None:
         """Write the lines that make the scalers; raises `RefusalError` where no place is right."""

@@ -156,3 +156,28 @@ def test_a_scheduler_of_the_file_is_no_optimizer() -> None:
         "for epoch in range(2):\n" + textwrap.indent(LOOP + "    if epoch < 1:\n        slow.step()\n", "    ")
     )
     assert lines[-3:] == ["        scaler.update()", "        if epoch < 1:", "            slow.step()"]
+
+
+GLOBAL = """\
+def train():
+    for x, y in batches:
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+"""
+
+
+def test_a_scaler_that_a_function_reads_as_a_global_is_made_before_its_first_call() -> None:
+    again = "    optimizer = torch.optim.ASGD(model.parameters())\n"
+    lines = migrated(GLOBAL + "for epoch in range(3):\n    train()\n" + again)
+    assert lines[0] == SCALER
+    assert lines[-3:] == ["for epoch in range(3):", "    train()", again.rstrip()]
+
+
+def test_it_is_made_behind_the_branches_that_make_optimizers() -> None:
+    text = HEAD.replace("optimizer = ", "if fast:\n    optimizer = ", 1)
+    loop = "for epoch in range(3):\n    train()\n    optimizer = torch.optim.ASGD(model.parameters())\n"
+    result = migrate_source(text + GLOBAL + loop, "train.py")
+    assert f"lr=0.1)\n{SCALER}\n" in result.text
