@@ -171,7 +171,7 @@ def _migrated(
     evaluations = evaluation.find(facts, sinks)
     if with_evaluation:
         plan.evaluate(evaluations)
-    states.check(facts, [*plan.kinds, *(e.run for e in evaluations if e.run is not None and with_evaluation)])
+    plan.cover(states.left_over(facts, plan.kinds))
     new = _apply(file.text, plan.finish())
     new = _with_checkpoints(file, new, options)
     if objection := _objection(file, new):
@@ -257,6 +257,16 @@ class _Plan:
             self.numerics.check([e.run for e in runs if e.run])
         except RefusalError as refusal:
             raise _EvaluationError(refusal.reason) from refusal
+
+    def cover(self, statements: list[ast.stmt]) -> None:
+        """Regions of single statements, outside of training and evaluation loops."""
+        runs = [Run(statement, statement, (statement,)) for statement in statements]
+        for run in runs:
+            device = self._device(run.first, self._module(run))
+            self._wrap(run, device, self._switched(device.on_cuda, run.first))
+        if runs:
+            self.numerics.check(runs)
+            cast_for_readers(self.facts, self.editor, runs, self.numerics.half)
 
     def _region(self, run: Run) -> None:
         device = self._device(run.first, self._module(run))

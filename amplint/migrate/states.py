@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from amplint.facts.values import is_self
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.migrate.tree import FUNCTIONS, header, owner_of, position, statements_in, walk
+from amplint.migrate.tree import FUNCTIONS, blocks, header, loop_of, owner_of, position, statements_in, walk
 
 if TYPE_CHECKING:
     from amplint.migrate.regions import Run
@@ -46,14 +46,18 @@ def advances(facts: Facts, statement: ast.stmt) -> bool:
     )
 
 
-def check(facts: Facts, runs: Iterable[Run]) -> None:
-    """Raise `RefusalError` where a model that keeps such a state runs outside of all regions without a new one."""
+def left_over(facts: Facts, runs: Iterable[Run]) -> list[ast.stmt]:
+    """The statements outside of all regions that run a model on a state which may be in half precision.
+
+    Raises `RefusalError` where such a statement can't have a region of its own.
+    """
     names = kept(facts)
     if not names:
-        return
+        return []
     every = list(runs)
     covered = {id(node) for run in every for statement in run.statements for node in walk(statement)}
     covered |= {id(node) for run in every if run.bind is not None for node in ast.walk(run.bind.expression)}
+    found: dict[ast.stmt, None] = {}
     for call in facts.file.names.calls:
         function = facts.file.values.enclosing_function(call)
         if id(call) in covered or function in facts.module_inits or facts.module_of(call) is None:
@@ -62,16 +66,21 @@ def check(facts: Facts, runs: Iterable[Run]) -> None:
         if sites and all(id(site) in covered for site in sites):
             continue
         owner = owner_of(facts.file, call)
-        before = [
-            n for n in walk(owner) if id(n) in covered and isinstance(n, ast.Call) and position(n) < position(call)
-        ]
-        since = max((position(n) for n in before if facts.module_of(n) is not None), default=(0, 0))
-        if not _is_reset(facts, owner, names, since, position(call)):
+        forwards = [n for n in walk(owner) if isinstance(n, ast.Call) and facts.module_of(n) is not None]
+        before = [position(n) for n in forwards if id(n) in covered and position(n) < position(call)]
+        statement = facts.file.statement(call)
+        if owner is facts.file.tree and not before and loop_of(facts.file, statement) is None:
+            continue  # before all training
+        if _is_reset(facts, owner, names, max(before, default=(0, 0)), position(call)):
+            continue
+        if blocks(statement) or any(facts.trains(node) or facts.reads_gradient(node) for node in walk(statement)):
             raise RefusalError(
                 call,
                 f"the model keeps `self.{names[0]}` from one forward to the next, in half precision after one under "
                 "autocast, and runs in float32 here; give it a new one first",
             )
+        found[statement] = None
+    return list(found)
 
 
 def _is_reset(facts: Facts, owner: ast.AST, names: list[str], since: tuple[int, int], until: tuple[int, int]) -> bool:

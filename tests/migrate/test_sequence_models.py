@@ -35,8 +35,19 @@ for x, y in batches:
 class TestStateOfAModel:
     """`self.hidden` is in half precision after a forward under autocast."""
 
+    def test_a_forward_outside_of_the_loops_runs_under_autocast_too(self) -> None:
+        header = 'with torch.autocast(device_type=device.type, dtype=torch.float16, enabled=device.type == "cuda"):'
+        assert migrated(RECURRENT.format(start="") + "print(model(x).sum())\n").endswith(
+            f"    scaler.update()\n{header}\n    print(model(x).sum())\n"
+        )
+
+    def test_one_before_all_training_stays_in_float32(self) -> None:
+        before, _, after = RECURRENT.format(start="").partition("for x, y")
+        text = migrated(before + "print(model(first).sum())\nfor x, y" + after)
+        assert text.startswith("print(model(first).sum())\nfor x, y in batches:\n")
+
     def test_it_must_not_come_to_a_forward_in_float32(self) -> None:
-        assert refusal(RECURRENT.format(start="") + "print(model(x).sum())\n") == (
+        assert refusal(RECURRENT.format(start="") + "if model(x).sum() > 0:\n    print(1)\n") == (
             "line 31: the model keeps `self.hidden` from one forward to the next, in half precision after one under "
             "autocast, and runs in float32 here; give it a new one first"
         )
