@@ -1,4 +1,7 @@
-"""The wrappers round torch's own calls: each tells the automata what happens and then does what torch does."""
+"""The wrappers round torch's own calls: each tells the automata what happens and then does what torch does.
+
+Those of a loop's usual calls are long rather than split up: a call in Python costs as much as the rest of a hook.
+"""
 
 from __future__ import annotations
 
@@ -10,86 +13,19 @@ from typing import Any
 
 import torch
 
-from amplint.flow.protocol import GRADIENTS, Fault
+from amplint.flow.protocol import GRADIENTS, UNKNOWN, Fault
 from amplint.runtime import graphs
-from amplint.runtime.gradients import GradientCounter
 from amplint.runtime.optimizers import GRAD, WatchedOptimizer, gradient_of
 from amplint.runtime.places import UNKNOWN_PLACE, Place, is_user_code, user_place
 from amplint.runtime.reads import only_tested
-from amplint.runtime.regions import Regions
-from amplint.runtime.registry import Registry
-from amplint.runtime.results import BackwardReport, ScalerReport
-from amplint.runtime.scalers import METHODS, WatchedScaler, scaler_class
-from amplint.runtime.tracking import WITHOUT_GRADIENTS, Tracker
-
-Function = Callable[..., Any]
+from amplint.runtime.scaler_hooks import ScalerHooks
+from amplint.runtime.scalers import WatchedScaler
+from amplint.runtime.tracking import WITHOUT_GRADIENTS
+from amplint.runtime.watched import Function
 
 
-class Hooks:
-    """What the monitor knows of all scalers, optimizers and regions, and the wrappers that keep it up to date."""
-
-    def __init__(self, gradients: GradientCounter | None) -> None:
-        self.tracker = Tracker()
-        self.regions = Regions(self.tracker)
-        self.counter = gradients
-        self.plain_steps = 0
-        self.low_precision: bool | None = None
-        self._scalers: Registry[WatchedScaler | ScalerReport] = Registry()
-        self._all_scalers: list[WatchedScaler | ScalerReport] = []
-        self._optimizers: Registry[WatchedOptimizer] = Registry()
-        self._base: Any = scaler_class()
-        self._enabled = 0  # scalers that are not switched off
-        self._backwards = {"scaled": 0, "plain": 0, "mixed": 0, "unknown": 0, "in autocast": 0}
-        self._in_backward = False
-        self._stepping: Any = None  # the optimizer that a scaler steps now
-        self._stepped = False
-        self._scaled_now: list[WatchedOptimizer] = []  # whose gradients must not be read now; always this list
-
-    def backward_report(self) -> BackwardReport:
-        """The calls of backward()."""
-        counts = self._backwards
-        plain = counts["plain"] + counts["unknown"]
-        return BackwardReport(counts["scaled"], plain, counts["mixed"], counts["in autocast"])
-
-    def scaler_reports(self) -> tuple[ScalerReport, ...]:
-        """All scalers in the order in which they were met."""
-        return tuple(each if isinstance(each, ScalerReport) else each.report() for each in self._all_scalers)
-
-    # -- scalers and optimizers ---------------------------------------------------------------------------------------
-
-    def watch_scaler(self, scaler: Any, made_at: Place | None = None) -> WatchedScaler | None:
-        """The automata of a scaler, None if it is switched off."""
-        known = self._scalers.get(scaler)
-        if known is None:
-            if scaler._enabled:
-                own = [name for name in METHODS if getattr(type(scaler), name) is not vars(self._base)[name]]
-                known = WatchedScaler(scaler, made_at, exact=not own)
-                self._enabled += 1
-            else:
-                known = ScalerReport(made_at or UNKNOWN_PLACE, False, 0, 0, 0, ())
-            self._scalers.add(scaler, known)
-            self._all_scalers.append(known)
-        return known if isinstance(known, WatchedScaler) else None
-
-    def watch_optimizer(self, optimizer: Any) -> WatchedOptimizer:
-        """The automata of an optimizer."""
-        watched = self._optimizers.get(optimizer)
-        if watched is None:
-            watched = WatchedOptimizer(optimizer)
-            for other in self._optimizers.values:
-                if watched.ids and (other.ids <= watched.ids or watched.ids <= other.ids):
-                    watched.aliases.append(other)
-                    other.aliases.append(watched)
-            self._optimizers.add(optimizer, watched)
-        return watched
-
-    def made_scaler(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def init(scaler: Any, *args: Any, **kwargs: Any) -> None:
-            original(scaler, *args, **kwargs)
-            self.watch_scaler(scaler, user_place())
-
-        return init
+class Hooks(ScalerHooks):
+    """All hooks."""
 
     def made_optimizer(self, original: Function) -> Function:
         @functools.wraps(original)
@@ -98,129 +34,6 @@ class Hooks:
             self.watch_optimizer(optimizer)
 
         return init
-
-    # -- the scaler's methods -----------------------------------------------------------------------------------------
-
-    def scale(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def scale(scaler: Any, outputs: Any) -> Any:
-            result = original(scaler, outputs)
-            watched = self.watch_scaler(scaler)
-            if watched is not None:
-                watched.scale = "set"
-                graphs.mark(result, watched)
-            return result
-
-        return scale
-
-    def unscale(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def unscale_(scaler: Any, optimizer: Any) -> None:
-            watched = self.watch_scaler(scaler)
-            if watched is None or self._stepping is not None or not hasattr(optimizer, "param_groups"):
-                original(scaler, optimizer)
-                return
-            place = user_place()
-            target = self.watch_optimizer(optimizer)
-            self.tracker.begin()
-            nothing = self._before_use(target, place, stepping=False)
-            self.tracker.unscale(watched, target, place, nothing)
-            self._scaled_now.clear()  # torch itself reads them now
-            self._run(original, scaler, optimizer)
-            target.note_version()
-            self._look_again()
-
-        return unscale_
-
-    def step(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            watched = self.watch_scaler(scaler)
-            if watched is None or self._stepping is not None or not hasattr(optimizer, "param_groups"):
-                return original(scaler, optimizer, *args, **kwargs)
-            place = user_place()
-            target = self.watch_optimizer(optimizer)
-            self.tracker.begin()
-            if args or "closure" in kwargs:
-                self.tracker.report("scaler-step-with-closure", place)
-            nothing = self._before_use(target, place, stepping=True)
-            self.tracker.step(watched, target, place, nothing)
-            self._look_again()
-            self._stepping, self._stepped = optimizer, False
-            try:
-                result = self._run(original, scaler, optimizer, *args, **kwargs)
-            finally:
-                self._stepping = None
-            self._after_step(watched, scaler, optimizer, place)
-            if self.counter is not None:
-                self.counter.at_step(target.gradients_now())
-            return result
-
-        return step
-
-    def update(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def update(scaler: Any, *args: Any, **kwargs: Any) -> None:
-            watched = self.watch_scaler(scaler)
-            if watched is None:
-                original(scaler, *args, **kwargs)
-                return
-            new_scale = args[0] if args else kwargs.get("new_scale")
-            self.tracker.begin()
-            self.tracker.update(watched, user_place(), new_scale is not None)
-            self._run(original, scaler, *args, **kwargs)
-            watched.note_scale(scaler)
-            watched.asked_for_scale = False
-
-        return update
-
-    def get_scale(self, original: Function) -> Function:
-        @functools.wraps(original)
-        def get_scale(scaler: Any) -> float:
-            watched = self.watch_scaler(scaler)
-            if watched is not None:
-                watched.asked_for_scale = True
-            scale: float = original(scaler)
-            return scale
-
-        return get_scale
-
-    def _run(self, original: Function, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(*args, **kwargs)
-        except BaseException:
-            self.tracker.raised()
-            raise
-
-    def _before_use(self, target: WatchedOptimizer, place: Place, stepping: bool) -> bool:
-        """Bring the state up to date with what nobody reported; whether there are no gradients at all."""
-        gradient = target.first_gradient()
-        if gradient is None:
-            if target.gradients not in WITHOUT_GRADIENTS:
-                self.tracker.zero_grad(target, None)
-            return True
-        if gradient.dtype is torch.float16:
-            self.tracker.report("half-parameters-with-scaler", place)
-        if target.gradients in WITHOUT_GRADIENTS:
-            if not target.all_zero():  # somebody put them there by hand
-                target.gradients = "unknown"
-            elif stepping and target.gradients == "cleared":
-                self.tracker.thrown_away(target, place)
-        elif target.reads and target.was_changed() and _distributed():
-            target.reads.clear()  # averaged over processes, which is right at any scale
-        return False
-
-    def _after_step(self, watched: WatchedScaler, scaler: Any, optimizer: Any, place: Place) -> None:
-        if self._stepped:
-            self.regions.step(place)
-            if getattr(optimizer, "_step_supports_amp_scaling", False):
-                watched.note_fused_step(_found_inf(scaler, optimizer))
-            else:
-                watched.note_step(skipped=False)
-        elif isinstance(optimizer, torch.optim.Optimizer):
-            watched.note_step(skipped=True)
-        else:  # no hook tells whether a wrapper's step() ran
-            watched.note_step(skipped=any(bool(each) for each in _found_inf(scaler, optimizer)))
 
     # -- backward and the optimizers' methods -------------------------------------------------------------------------
 
@@ -236,26 +49,35 @@ class Hooks:
             else:
                 tensors = tensors if hasattr(tensors, "node") else tuple(tensors)
                 roots = [root for root in _listed(tensors) if isinstance(root, torch.Tensor)]
-            self.tracker.begin()
-            self._backwards["in autocast"] += self.regions.backward(place)
-            root = graphs.Root("plain", None)
+            tracker, counts, counter = self.tracker, self._backwards, self.counter
+            tracker.begin()
+            if self.regions.open and self.regions.backward(place):
+                counts["in autocast"] += 1
+            kind, scaler = "plain", None
             if self._enabled and roots:
                 given = args[0] if args else kwargs.get("grad_tensors", kwargs.get("grad_variables"))
-                root = graphs.classify(roots, self._scales, given is not None)
-            count = self._backwards[root.kind] = self._backwards[root.kind] + 1
+                kind, scaler = graphs.classify(roots, self._scales, given is not None)
+            count = counts[kind] = counts[kind] + 1
             if self.low_precision is not True and count & (count - 1) == 0 and self.regions.any_enabled():
                 found = graphs.low_precision_product(roots)
                 self.low_precision = self.low_precision if found is None else found
-            if not self._enabled and self.counter is None:
-                self._run_backward(original, tensors, *args, **kwargs)
+            watching = self._enabled or counter is not None
+            before = [(each, self._before_backward(each, kind)) for each in self._optimizers.values] if watching else []
+            self._in_backward = True
+            try:
+                original(tensors, *args, **kwargs)
+            except BaseException:
+                tracker.raised()
+                raise
+            finally:
+                self._in_backward = False
+            if not watching:
                 return
-            before = [(each, self._before_backward(each, root.kind)) for each in self._optimizers.values]
-            self._run_backward(original, tensors, *args, **kwargs)
             reached = [each for each, snapshot in before if each.reached(snapshot)]
-            if self.counter is not None:
+            if counter is not None:
                 for each in reached:
-                    self.counter.after_backward(each.gradients_now())
-            self.tracker.backward(root.scaler, reached, place, root.kind)
+                    counter.after_backward(each.gradients_now())
+            tracker.backward(scaler, reached, place, kind)
             self._look_again()
 
         return backward
@@ -267,8 +89,17 @@ class Hooks:
             if optimizer is not self._stepping:
                 self.tracker.inner_step(self.watch_optimizer(optimizer))
             return
-        self.plain_steps += 1
+        own = next((each.scaler for each in self._overrides if each.method == "step"), None)
+        if own is not None:  # a scaler that steps in its own way
+            target, scaler = self.watch_optimizer(optimizer), self.watch_scaler(own)
+            target.gradients, target.owner = UNKNOWN, None
+            if scaler is not None:
+                scaler.note_step(skipped=False)
+            return
         place = user_place()
+        if place.function == "step" and _inside_step_of(optimizer, place):
+            return  # of a class whose step() calls that of its base: the hook came before
+        self.plain_steps += 1
         self.regions.step(place)
         if self._enabled:
             target = self.watch_optimizer(optimizer)
@@ -296,7 +127,8 @@ class Hooks:
                 target = self.watch_optimizer(optimizer)
                 if target.gradients not in WITHOUT_GRADIENTS:
                     self.tracker.zero_grad(target, user_place())
-                    self._look_again()
+                    if self._scaled_now:
+                        self._look_again()
 
         return zero_grad
 
@@ -363,12 +195,14 @@ class Hooks:
 
     def _note_read(self, tensor: Any) -> None:
         frame = sys._getframe(2)
-        if not is_user_code(frame.f_code.co_filename) or self._in_backward:
+        code = frame.f_code
+        # In a mode for torch functions, what torch reads comes through the mode.
+        if self._in_backward or code.co_name == "__torch_function__" or not is_user_code(code.co_filename):
             return
         key = id(tensor)
         for each in self._scaled_now:
-            if key in each.ids and not only_tested(frame.f_code, frame.f_lasti):
-                each.reads[Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)] = None
+            if key in each.ids and not only_tested(code, frame.f_lasti):
+                each.reads[Place(code.co_filename, frame.f_lineno, code.co_name)] = None
 
     # -- regions ------------------------------------------------------------------------------------------------------
 
@@ -376,7 +210,8 @@ class Hooks:
         @functools.wraps(original)
         def __enter__(instance: Any) -> Any:  # noqa: N807
             result = original(instance)
-            self.regions.enter(instance, user_place(), counts=not self._in_backward)
+            place = user_place()
+            self.regions.enter(instance, place, counts=not (self._in_backward or place is UNKNOWN_PLACE))
             return result
 
         return __enter__
@@ -391,10 +226,6 @@ class Hooks:
 
     # -- helpers ------------------------------------------------------------------------------------------------------
 
-    def _scales(self) -> list[float]:
-        scales = [each.scale_now for each in self._scalers.values if isinstance(each, WatchedScaler)]
-        return [scale for scale in scales if scale != 1.0]
-
     def _before_backward(self, target: WatchedOptimizer, kind: str) -> Any:
         target.refresh()
         if not target.has_gradients():
@@ -406,19 +237,15 @@ class Hooks:
             self.tracker.zero_grad(target, None)  # by hand, in place
         return target.snapshot()
 
-    def _run_backward(self, original: Function, *args: Any, **kwargs: Any) -> None:
-        self._in_backward = True
-        try:
-            self._run(original, *args, **kwargs)
-        finally:
-            self._in_backward = False
 
-    def _look_again(self) -> None:
-        self._scaled_now[:] = [each for each in self._optimizers.values if each.gradients == "scaled"]
-
-
-def _found_inf(scaler: Any, optimizer: Any) -> list[torch.Tensor]:
-    return list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
+def _inside_step_of(optimizer: Any, place: Place) -> bool:
+    """Whether the user's code at this place is a `step()` of the optimizer itself."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_filename == place.file and frame.f_code.co_name == "step":
+            return frame.f_locals.get("self") is optimizer
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def _listed(tensors: Any) -> Any:
@@ -429,7 +256,3 @@ def _carries_scale(threshold: float, target: WatchedOptimizer) -> bool:
     """Whether a clip's threshold was multiplied by the scale, as far as one can tell: the scale was asked for."""
     owner = target.owner
     return isinstance(owner, WatchedScaler) and owner.asked_for_scale and threshold >= owner.scale_now / 100
-
-
-def _distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -30,8 +30,8 @@ class Monitor:
     def __init__(self, dtypes: bool = False, gradients: bool = False) -> None:
         self._products = ProductCounter() if dtypes else None
         self._gradients = GradientCounter() if gradients else None
-        self._hooks = Hooks(self._gradients)
         self._patches = Patches()
+        self._hooks = Hooks(self._gradients, self._patches)
         self._handle: Any = None
 
     def install(self) -> None:
@@ -105,6 +105,7 @@ class Monitor:
             (autocast, "__exit__", hooks.autocast_exit),
         ):
             patches.attribute(owner, name, wrap(getattr(owner, name)))
+        hooks.watch_subclasses()
         patches.attribute(torch.Tensor, "grad", hooks.grad())
         patches.function(torch.autograd, "backward", hooks.backward)
         clipping = torch.nn.utils.clip_grad

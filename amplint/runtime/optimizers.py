@@ -24,7 +24,7 @@ class WatchedOptimizer(TrackedOptimizer):
     """A `TrackedOptimizer` that knows the parameters of the real one. Anything with `param_groups` will do."""
 
     def __init__(self, optimizer: Any) -> None:
-        self._shape: tuple[int, ...] = ()
+        self._sizes: list[int] = []
         self._parameters: list[torch.Tensor] = []
         self.ids: set[int] = set()
         self.version = -1
@@ -38,9 +38,13 @@ class WatchedOptimizer(TrackedOptimizer):
         if optimizer is None:
             return
         groups = optimizer.param_groups
-        shape = tuple([len(group["params"]) for group in groups])
-        if shape != self._shape or (self._parameters and self._parameters[0] is not groups[0]["params"][0]):
-            self._shape = shape
+        sizes = self._sizes
+        same = len(groups) == len(sizes)
+        for group, size in zip(groups, sizes, strict=False):  # at every backward: no list is made
+            if len(group["params"]) != size:
+                same = False
+        if not same or (self._parameters and self._parameters[0] is not groups[0]["params"][0]):
+            self._sizes = [len(group["params"]) for group in groups]
             self._parameters = [p for group in groups for p in group["params"] if isinstance(p, torch.Tensor)]
             self.ids = set(map(id, self._parameters))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 from typing import NamedTuple
 
 
@@ -21,23 +21,27 @@ UNKNOWN_PLACE = Place("<unknown>", 0, "")
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _users: dict[str, bool] = {}
-_places: dict[tuple[str, int], Place] = {}
+_known: dict[tuple[int, int], tuple[Place | None, CodeType]] = {}
+"""Places by code object and instruction; None where the code is not the user's. The code is kept, and so is its id."""
 
 
 def user_place(skip: int = 1) -> Place:
     """The place of the user's code that is running now, `skip` frames above the caller at the earliest."""
     frame: FrameType | None = sys._getframe(skip + 1)
-    while frame is not None:
-        code = frame.f_code
-        theirs = _users.get(code.co_filename)  # looked up here because this runs at every event
-        if theirs or (theirs is None and is_user_code(code.co_filename)):
-            key = (code.co_filename, frame.f_lineno)
-            place = _places.get(key)
-            if place is None:
-                place = _places[key] = Place(*key, code.co_name)
-            return place
+    while frame is not None:  # this runs at every event: the line of a frame is not looked up twice
+        key = id(frame.f_code), frame.f_lasti
+        found = _known.get(key)
+        if found is None:
+            found = _known[key] = _look_up(frame), frame.f_code
+        if found[0] is not None:
+            return found[0]
         frame = frame.f_back
     return UNKNOWN_PLACE
+
+
+def _look_up(frame: FrameType) -> Place | None:
+    code = frame.f_code
+    return Place(code.co_filename, frame.f_lineno, code.co_name) if is_user_code(code.co_filename) else None
 
 
 def is_user_code(filename: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ class ProductCounter:
 
     def __init__(self) -> None:
         self._tally: Counter[tuple[str, torch.dtype, bool]] = Counter()
+        self._inside: set[int] = set()  # the threads that are in a product now
 
     def install(self, patches: Patches) -> None:
         """Wrap all functions and methods."""
@@ -62,16 +64,24 @@ class ProductCounter:
         return counting
 
     def _counting(self, operation: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        tally = self._tally
+        tally, inside = self._tally, self._inside
         is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or (lambda: False)
 
         @functools.wraps(original)
         def product(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            if not is_compiling():
-                tensor = result[0] if type(result) is tuple else result
-                if isinstance(tensor, torch.Tensor):
-                    tally[operation, tensor.dtype, tensor.requires_grad] += 1
+            if is_compiling():
+                return original(*args, **kwargs)
+            thread = get_ident()
+            if thread in inside:  # a mode for torch functions is given this function, and calls it once more
+                return original(*args, **kwargs)
+            inside.add(thread)
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                inside.discard(thread)
+            tensor = result[0] if type(result) is tuple else result
+            if isinstance(tensor, torch.Tensor):
+                tally[operation, tensor.dtype, tensor.requires_grad] += 1
             return result
 
         return product

@@ -11,14 +11,11 @@ from amplint.runtime.tracking import Tracker
 
 
 class _Active:
-    __slots__ = ("cached", "device", "enabled", "instance", "place", "stepped_at")
+    __slots__ = ("instance", "place", "stepped_at")
 
     def __init__(self, instance: Any, place: Place) -> None:
         self.instance = instance
         self.place = place
-        self.device: str = instance.device
-        self.enabled: bool = instance._enabled
-        self.cached: bool = instance._cache_enabled
         self.stepped_at: Place | None = None
 
 
@@ -27,21 +24,24 @@ class Regions:
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker = tracker
+        self.open = 0
+        """How many regions are active in all threads together."""
         self._threads = threading.local()
         self._entered: dict[int, int] = {}
         self._tally: dict[tuple[Place, str, Any, bool], int] = {}
 
     def enter(self, instance: Any, place: Place, counts: bool) -> None:
         """An autocast object was entered; one that torch enters itself in a backward does not count."""
-        active = _Active(instance, place)
-        times = self._entered.get(id(instance), 0)
+        number = id(instance)
+        times = self._entered.get(number, 0)
         if times:
             self._tracker.begin()
             self._tracker.report("autocast-reentered", place)
-        self._entered[id(instance)] = times + 1
-        self._stack().append(active)
+        self._entered[number] = times + 1
+        self.open += 1
+        self._stack().append(_Active(instance, place))
         if counts:
-            key = (place, active.device, instance.fast_dtype, active.enabled)
+            key = (place, instance.device, instance.fast_dtype, instance._enabled)
             self._tally[key] = self._tally.get(key, 0) + 1
 
     def leave(self, instance: Any) -> None:
@@ -50,12 +50,16 @@ class Regions:
         if times > 1:
             self._entered[id(instance)] = times - 1
         stack = self._stack()
+        if stack and stack[-1].instance is instance:
+            stack.pop()
+            self.open -= 1
+            return
         for index in range(len(stack) - 1, -1, -1):
             if stack[index].instance is instance:
-                if index != len(stack) - 1:
-                    self._tracker.begin()
-                    self._tracker.report("autocast-around-yield", stack[index].place, stack[-1].place)
+                self._tracker.begin()
+                self._tracker.report("autocast-around-yield", stack[index].place, stack[-1].place)
                 del stack[index]
+                self.open -= 1
                 return
 
     def active(self) -> Place | None:
@@ -63,13 +67,15 @@ class Regions:
         stack = self._stack()
         if not stack:
             return None
-        inmost = {region.device: region for region in stack}
-        return next((region.place for region in reversed(inmost.values()) if region.enabled), None)
+        inmost = {region.instance.device: region for region in stack}
+        return next((region.place for region in reversed(inmost.values()) if region.instance._enabled), None)
 
     def step(self, place: Place) -> None:
         """An optimizer stepped: a forward that follows in this region gets the old weights."""
+        if not self.open:
+            return
         stack = self._stack()
-        if stack and stack[-1].cached and self.active() is not None:
+        if stack and stack[-1].instance._cache_enabled and self.active() is not None:
             stack[0].stepped_at = place
 
     def backward(self, place: Place) -> bool:

@@ -12,12 +12,12 @@ class Registry(Generic[Value]):
     """Values for objects; a value goes when its object does. Objects that can't be referred to weakly stay."""
 
     def __init__(self) -> None:
-        self._values: dict[int, tuple[Any, Value]] = {}
+        self.entries: dict[int, tuple[Any, Value]] = {}  # by id; the first is a reference, or the object itself
         self.values: list[Value] = []
 
     def get(self, key: object) -> Value | None:
         """The value of an object, None if it has none."""
-        found = self._values.get(id(key))
+        found = self.entries.get(id(key))
         return None if found is None else found[1]
 
     def add(self, key: object, value: Value) -> None:
@@ -25,12 +25,12 @@ class Registry(Generic[Value]):
         number = id(key)
 
         def forget(_: object) -> None:
-            self._values.pop(number, None)
-            self.values = [entry for _, entry in self._values.values()]
+            self.entries.pop(number, None)
+            self.values = [entry for _, entry in self.entries.values()]
 
         try:
             reference: Any = weakref.ref(key, forget)
         except TypeError:
             reference = key
-        self._values[number] = reference, value
-        self.values = [entry for _, entry in self._values.values()]
+        self.entries[number] = reference, value
+        self.values = [entry for _, entry in self.entries.values()]

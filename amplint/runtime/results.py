@@ -61,10 +61,18 @@ class ScaleChange(NamedTuple):
 
 
 class ScalerReport(NamedTuple):
-    """A scaler: where it was made, its steps (attempted, of which skipped), its updates and how its scale went."""
+    """A scaler: where it was made, its class, its calls of `unscale_`, `step` (with the skipped ones) and `update`.
+
+    `history` is how its scale went.
+
+    `checked`: its methods do what `GradScaler`'s do, or call them; of others nothing is known and no violation told.
+    """
 
     place: Place
+    name: str
     enabled: bool
+    checked: bool
+    unscales: int
     steps: int
     skipped: int
     updates: int

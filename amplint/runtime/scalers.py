@@ -12,6 +12,9 @@ from amplint.runtime.tracking import TrackedScaler
 
 METHODS = ("scale", "unscale_", "step", "update")
 
+_SHARDED = "torch.distributed.fsdp.sharded_grad_scaler"
+"""The module of the one scaler of torch's own for which no gradients are none of its errors: other ranks have some."""
+
 _AT_ONCE = 256
 """How many values stay on a device before they are read together: each reading waits for the device."""
 
@@ -24,11 +27,13 @@ def scaler_class() -> Any:
 class WatchedScaler(TrackedScaler):
     """A `TrackedScaler` that counts skipped steps and follows the scale. Only for scalers that are enabled."""
 
-    def __init__(self, scaler: Any, made_at: Place | None, exact: bool) -> None:
+    def __init__(self, scaler: Any, made_at: Place | None) -> None:
         scale = "unset" if getattr(scaler, "_scale", None) is None else "set"
         states = getattr(scaler, "_per_optimizer_states", {})
         checks = "some" if any(state["found_inf_per_device"] for state in states.values()) else "none"
-        super().__init__(scale, checks, exact, made_at)
+        super().__init__(scale, checks, made_at)
+        self.name = type(scaler).__name__
+        self.needs_gradients = all(kind.__module__ != _SHARDED for kind in type(scaler).__mro__)
         self.asked_for_scale = False
         self._skipped = 0
         self._overflows: list[list[torch.Tensor]] = []
@@ -65,7 +70,17 @@ class WatchedScaler(TrackedScaler):
         """What became of this scaler."""
         self._settle()
         place = self.made_at or UNKNOWN_PLACE
-        return ScalerReport(place, True, self.steps, self._skipped, self.updates, tuple(self._history))
+        return ScalerReport(
+            place,
+            self.name,
+            True,
+            self.exact,
+            self.unscales,
+            self.steps,
+            self._skipped,
+            self.updates,
+            tuple(self._history),
+        )
 
     @property
     def scale_now(self) -> float:

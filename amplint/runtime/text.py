@@ -69,10 +69,11 @@ def _scaler(scaler: ScalerReport, directory: str) -> str:
     lowest = min(change.scale for change in scaler.history)
     dip = f" (lowest {lowest:g})" if lowest < min(first, last) else ""
     went = f"{first:g} -> {last:g}{dip}" if len(scaler.history) > 1 else f"{first:g}"
-    return (
+    line = (
         f"scaler at {_at(scaler.place, directory)}: {scaler.steps} steps, {scaler.skipped} skipped{_share(scaler)}, "
         f"{scaler.updates} updates, scale {went}"
     )
+    return line if scaler.checked else f"{line}; not checked: methods of {scaler.name} do without those of GradScaler"
 
 
 def _share(scaler: ScalerReport) -> str:

@@ -7,6 +7,7 @@ backward reached, whether there are gradients), and comes in as facts; torch its
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from amplint.flow.protocol import CHECKS, GRADIENTS, SCALE, STAGE, UNKNOWN, Fault, advance
@@ -68,14 +69,15 @@ class TrackedOptimizer:
 
 
 class TrackedScaler:
-    """One enabled scaler: its automata and counters. `exact` is False for subclasses with ways of their own."""
+    """One enabled scaler: its automata and counters. `exact` is False once a subclass went a way of its own."""
 
-    def __init__(self, scale: str, checks: str, exact: bool, made_at: Place | None) -> None:
+    def __init__(self, scale: str, checks: str, made_at: Place | None) -> None:
         self.scale = scale
         self.checks = checks
-        self.exact = exact
+        self.exact = True
         self.made_at = made_at
         self.stages: dict[TrackedOptimizer, Stage] = {}
+        self.unscales = 0
         self.steps = 0
         self.updates = 0
         self.backwards = 0  # since update()
@@ -84,8 +86,20 @@ class TrackedScaler:
 
     def owned_now(self) -> list[TrackedOptimizer]:
         """The optimizers whose gradients carry the scale, or did until they were unscaled."""
-        self.owned = {optimizer for optimizer in self.owned if optimizer.owner is self}
-        return list(self.owned)
+        owned = list(self.owned)
+        for optimizer in owned:
+            if optimizer.owner is not self:
+                self.owned.discard(optimizer)
+        return owned if len(owned) == len(self.owned) else list(self.owned)
+
+
+@cache
+def _without_fault(scale: str, checks: str, stage: str, gradients: str, event: str) -> tuple[str, str, str] | None:
+    """The states of checks, stage and gradients after `event`, None if it is a fault for one of the automata."""
+    steps = [advance(t, s, event) for t, s in ((CHECKS, checks), (STAGE, stage), (GRADIENTS, gradients))]
+    if advance(SCALE, scale, event)[1] or any(fault for _, fault in steps):
+        return None
+    return steps[0][0], steps[1][0], steps[2][0]
 
 
 class _Record:
@@ -117,7 +131,8 @@ class Tracker:
     def begin(self) -> None:
         """A new event begins; what it finds more than once counts once."""
         self._tick += 1
-        self._touched.clear()
+        if self._touched:
+            self._touched.clear()
 
     def raised(self) -> None:
         """The event that began last ended with an exception."""
@@ -179,15 +194,28 @@ class Tracker:
             optimizer.scaled_at = place
             optimizer.reads.clear()
 
+    def goes_own_way(self, scaler: TrackedScaler) -> None:
+        """A method of a subclass did without the scaler's own one: nothing is known of its gradients any more."""
+        scaler.exact = False
+        for optimizer in scaler.owned_now():
+            optimizer.gradients, optimizer.owner = UNKNOWN, None
+            optimizer.reads.clear()
+        scaler.stages.clear()
+
     def unscale(self, scaler: TrackedScaler, optimizer: TrackedOptimizer, place: Place, nothing: bool) -> None:
         """unscale_(optimizer), which has no gradients if `nothing`."""
+        scaler.unscales += 1
+        if not nothing and self._as_usual(scaler, optimizer, "unscale", place):
+            return
         if self._stage(scaler, optimizer, "unscale", place, nothing):
             self._use(scaler, optimizer, "unscale", place)
             optimizer.share()
 
     def step(self, scaler: TrackedScaler, optimizer: TrackedOptimizer, place: Place, nothing: bool) -> None:
         """scaler.step(optimizer), which has no gradients if `nothing`."""
-        if self._stage(scaler, optimizer, "step", place, nothing):
+        if not nothing and self._as_usual(scaler, optimizer, "step", place):
+            optimizer.spent_at = place
+        elif self._stage(scaler, optimizer, "step", place, nothing):
             self._use(scaler, optimizer, "step", place)
             optimizer.spent_at = place
             optimizer.share()
@@ -273,6 +301,18 @@ class Tracker:
         """A step with gradients that are all zero since they were cleared after the backward."""
         cause = optimizer.zeroed_at
         self.report("no-gradients-at-step", cause or place, place if cause else None)
+
+    def _as_usual(self, scaler: TrackedScaler, optimizer: TrackedOptimizer, event: str, place: Place) -> bool:
+        """Do all that unscale or step does in one go where nothing is wrong, which is nearly always."""
+        if optimizer.owner is not scaler or optimizer.reads or optimizer.aliases or not scaler.exact:
+            return False
+        before = scaler.stages.get(optimizer, _READY)
+        after = _without_fault(scaler.scale, scaler.checks, before.state, optimizer.gradients, event)
+        if after is None:
+            return False
+        scaler.checks, state, optimizer.gradients = after
+        scaler.stages[optimizer] = Stage(state, place, optimizer.round, optimizer.zeroed)
+        return True
 
     # -- automata -----------------------------------------------------------------------------------------------------
 

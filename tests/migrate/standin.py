@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import sys
 import time
+from collections import Counter
 from typing import Any
 
 import torch
@@ -56,7 +57,11 @@ class _Devices(TorchFunctionMode):
             if func is torch.Tensor.to and any(_is_gpu(a) for a in args[1:2]):
                 args = (args[0], "cpu", *args[2:])
         result = func(*args, **kwargs)
-        if func in _PRODUCTS and isinstance(result, torch.Tensor) and result.requires_grad:
+        if (
+            getattr(func, "__wrapped__", func) in _PRODUCTS
+            and isinstance(result, torch.Tensor)
+            and result.requires_grad
+        ):
             if result.dtype in _LOW:
                 self._recorder.low += 1
             elif result.dtype == torch.float32:
@@ -94,8 +99,10 @@ class Recorder:
         self.low = 0
         self.full = 0
         self.protocol: list[str] = []
+        self.live: Counter[str] = Counter()  # calls of scalers that are not switched off
         self.faults: list[str] = []
         self.parameters: dict[int, Any] = {}
+        self.first: dict[Any, list[Any]] = {}  # by optimizer, what its parameters were before its first step
         self._stack = contextlib.ExitStack()
         self._regions = 0
         self.scaled_loss: Any = None
@@ -192,7 +199,7 @@ class Recorder:
                 super().__init__("cpu" if recorder.stands_in else device, **kwargs)
 
             def scale(self, outputs: Any) -> Any:
-                recorder._note("scale")
+                recorder._note("scale", self)
                 if recorder._regions:
                     recorder.faults.append("scale inside a region")
                 result = super().scale(outputs)
@@ -201,19 +208,23 @@ class Recorder:
                 return result
 
             def unscale_(self, optimizer: Any) -> Any:
-                recorder._note("unscale_")
+                if not recorder._in_scaler:
+                    recorder._note("unscale_", self)
                 return super().unscale_(optimizer)
 
             def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-                recorder._note("step")
+                recorder._note("step", self)
                 recorder._in_scaler += 1
+                stepped = len(recorder.steps)
                 try:
                     return super().step(optimizer, *args, **kwargs)
                 finally:
                     recorder._in_scaler -= 1
+                    if len(recorder.steps) == stepped:
+                        recorder.live["skipped"] += 1
 
             def update(self, *args: Any) -> Any:
-                recorder._note("update")
+                recorder._note("update", self)
                 result = super().update(*args)
                 if recorder.way.endswith("exact") and self._scale is not None:
                     # Scales change at each update, so that gradients left over from another scale show.
@@ -222,8 +233,10 @@ class Recorder:
 
         self._patch(torch.amp, "GradScaler", Scaler)
 
-    def _note(self, event: str) -> None:
+    def _note(self, event: str, scaler: Any) -> None:
         self.protocol.append(event)
+        if scaler.is_enabled():
+            self.live[event] += 1
 
     def _patch_backward(self) -> None:
         recorder, original = self, torch.Tensor.backward
@@ -265,6 +278,12 @@ class Recorder:
                 recorder.protocol.append("plain step")
             if recorder._regions:
                 recorder.faults.append("step inside a region")
+            if optimizer not in recorder.first:
+                recorder.first[optimizer] = [
+                    (parameter, parameter.detach().clone())
+                    for group in optimizer.param_groups
+                    for parameter in group["params"]
+                ]
             if not args and not kwargs:
                 note_gradients(optimizer)
 
@@ -301,6 +320,11 @@ class Recorder:
             "full": self.full,
             "left_out": self.left_out,
             "protocol": self.protocol,
+            "live": self.live,
             "faults": self.faults,
             "digest": digest.hexdigest(),
+            "finite": all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters.values()),
+            "moved": all(
+                any(not torch.equal(parameter, before) for parameter, before in pairs) for pairs in self.first.values()
+            ),
         }

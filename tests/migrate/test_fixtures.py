@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from amplint import check_source
 from amplint.migrate import MigrationResult, Options, migrate_source
 from amplint.settings import Settings
 from tests.migrate.harness import Outcome, run_script
+from tests.migrate.memory import SCALER
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures"
 PAIRS = sorted(path.parent for path in FIXTURES.glob("*/before.py"))
@@ -18,6 +21,8 @@ FLAGS = {"time_and_memory": "use_amp"}
 """The option --flag with which a pair is made."""
 NO_FLOAT16_ON_CPU = {"recurrent_state"}
 """oneDNN has no LSTM in float16."""
+RECORDED = ("linear", "conv1d", "conv2d", "conv3d", "matmul", "mm", "bmm")
+"""The operations that the recorder of the harness counts; the monitor counts more."""
 
 
 def migrated(pair: Path) -> MigrationResult:
@@ -28,8 +33,48 @@ def migrated(pair: Path) -> MigrationResult:
 
 @cache
 def original(pair: Path, way: str) -> Outcome:
-    """The outcome of the first script of a pair, which the proofs share."""
-    return run_script(pair / "before.py", way)
+    """The outcome of the first script of a pair, which the proofs share; watched, which must not change anything."""
+    return run_script(pair / "before.py", way, watched=True)
+
+
+def assert_losses_follow(before: Outcome, after: Outcome, dtype: str) -> None:
+    """Mixed precision changes losses by its rounding and no more."""
+    assert len(after.losses) == len(before.losses)
+    assert after.losses[0] == pytest.approx(before.losses[0], rel=0.02, abs=0.02)
+    skipped = after.report["skipped"]  # float16 skips its first steps while the scale comes down, then follows late
+    assert skipped == 0 or dtype == "float16"
+    if not skipped:
+        for expected, found in zip(before.losses, after.losses, strict=True):
+            assert found == pytest.approx(expected, rel=0.05, abs=0.05)
+
+
+def assert_two_observers_agree(run: Outcome) -> None:
+    """The monitor and the recorder of the harness, which share nothing, must have seen the same."""
+    report, scalers = run.report, [scaler for scaler in run.report["scalers"] if scaler["enabled"]]
+    backward = report["backward"]
+    events = {
+        "scale": backward["scaled"],
+        "unscale_": sum(scaler["unscales"] for scaler in scalers),
+        "step": report["steps"],
+        "update": sum(scaler["updates"] for scaler in scalers),
+        "skipped": report["skipped"],
+    }
+    assert events == {event: run.live.get(event, 0) for event in events}
+    assert backward["scaled"] + backward["plain"] + backward["mixed"] == run.protocol.count("backward")
+    assert report["steps"] - report["skipped"] + report["plain_steps"] == len(run.steps)
+    assert len(report["scalers"]) == run.protocol.count("scaler")
+    assert sum(region["entries"] for region in report["regions"]) == run.protocol.count("enter")
+    assert products(report, RECORDED) == (run.low, run.full)
+
+
+def products(report: Mapping[str, Any], operations: Container[str] | None = None) -> tuple[int, int]:
+    """How many matrix products with gradients ran in low and in full precision, by the monitor."""
+    counts = [
+        (product["dtype"] in ("float16", "bfloat16"), product["with_gradients"])
+        for product in report["products"]
+        if operations is None or product["operation"] in operations
+    ]
+    return sum(count for low, count in counts if low), sum(count for low, count in counts if not low)
 
 
 def test_there_are_enough() -> None:
@@ -77,12 +122,15 @@ class TestRun:
     def test_amp(self, pair: Path, dtype: str) -> None:
         if dtype == "float16" and pair.name in NO_FLOAT16_ON_CPU:
             pytest.skip("a layer of this script has no float16 on the CPU")
-        before, after = original(pair, "exact"), run_script(pair / "after.py", "amp", dtype=dtype)
-        assert (after.code, after.faults) == (0, []), after.error
-        assert after.low > 0
-        assert after.low >= after.full  # half of the timed comparison runs without
-        assert len(after.losses) == len(before.losses)
-        if dtype == "bfloat16":  # float16 skips its first steps while the scale comes down
-            for expected, found in zip(before.losses, after.losses, strict=True):
-                assert found == pytest.approx(expected, rel=0.05, abs=0.05)
-        assert after.losses[0] == pytest.approx(before.losses[0], rel=0.02, abs=0.02)
+        before = original(pair, "exact")
+        after = run_script(pair / "after.py", "amp", dtype=dtype, watched=True)
+        assert (before.code, after.code, after.faults) == (0, 0, []), before.error + after.error
+        assert_two_observers_agree(after)
+        assert after.report["violations"] == []
+        assert after.report["effective"] is True
+        low, full = products(after.report)
+        assert low > 0
+        assert low >= full  # half of the timed comparison runs without
+        assert (after.finite, after.moved) == (True, True)
+        assert after.memory <= before.memory + SCALER
+        assert_losses_follow(before, after, dtype)

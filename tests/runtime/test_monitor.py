@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
+from torch.overrides import TorchFunctionMode
 
 from amplint.runtime import Monitor
 from amplint.runtime.results import ScaleChange
@@ -138,6 +140,41 @@ def test_products_by_precision() -> None:
         ("matmul", "bfloat16", 1, 0),
         ("mm", "float32", 1, 0),
     )
+
+
+class Passing(TorchFunctionMode):
+    """A mode that changes nothing, as `torch.set_default_device` is one that changes little."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_product_under_a_mode_counts_once() -> None:
+    inputs = torch.ones(2, 2)
+    with Monitor(dtypes=True) as monitor, Passing():
+        functional.linear(inputs, inputs)
+        inputs @ inputs
+        inputs.mm(inputs)
+        torch.matmul(inputs, inputs)
+        functional.conv1d(inputs[None], torch.ones(1, 2, 1))
+    assert monitor.report().products == (
+        ("conv1d", "float32", 1, 0),
+        ("linear", "float32", 1, 0),
+        ("matmul", "float32", 2, 0),
+        ("mm", "float32", 1, 0),
+    )
+
+
+def test_what_torch_reads_through_a_mode_is_not_read_by_the_script() -> None:
+    model, inputs, targets = problem()
+    with Monitor() as monitor, Passing():
+        optimizer, scaling = sgd(model), scaler()
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaling.scale(loss_of(model, inputs, targets)).backward()
+            scaling.step(optimizer)
+            scaling.update()
+    assert monitor.report().violations == ()
 
 
 def test_gradients_that_are_lost() -> None:
