@@ -226,7 +226,7 @@ class Recorder:
             def update(self, *args: Any) -> Any:
                 recorder._note("update", self)
                 result = super().update(*args)
-                if recorder.way.endswith("exact") and self._scale is not None:
+                if recorder.way.endswith("exact") and self.is_enabled():
                     # Scales change at each update, so that gradients left over from another scale show.
                     self._scale.fill_(_SCALES[recorder.protocol.count("update") % len(_SCALES)])
                 return result
