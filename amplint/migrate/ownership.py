@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.facts.values import is_self, path_of, returns
 from amplint.migrate.facts import Facts
-from amplint.migrate.graph import Graph
 from amplint.migrate.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, assigned_paths, base_path, chain, owner_of, paths_in, position, walk
+from amplint.migrate.traces import Trace
+from amplint.migrate.tree import FUNCTIONS, base_path, chain, owner_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
 _PARAMETERS = frozenset(("parameters", "named_parameters", "trainable_parameters"))
 _SAME = frozenset(("to", "cuda", "cpu", "train", "eval", "float", "requires_grad_"))
-_CUTS = frozenset(("detach", "item", "numpy", "tolist", "argmax", "data", "backward", "detach_"))
 _COLLECTIONS = (ast.Call, ast.BinOp, ast.List, ast.ListComp, ast.Tuple)
 _CONTAINERS = frozenset(
     ("Sequential", "ModuleList", "ModuleDict", "DataParallel", "DistributedDataParallel", "compile")
@@ -277,7 +277,7 @@ class Ownership:
         results = returns(node)
         return bool(results) and all(self._is_closed_part(_moved(result), depth) for result in results)
 
-    def contains(self, whole: frozenset[Model], part: frozenset[Model]) -> bool:
+    def contains(self, whole: AbstractSet[Model], part: AbstractSet[Model]) -> bool:
         """Whether all parameters of some models are among those of others."""
         return all(
             any(m.maker is p.maker and (m.part == p.part or p.part.startswith(m.part + ".")) for m in whole)
@@ -290,11 +290,11 @@ class Ownership:
         """The models that are in the graph of what goes backward."""
         owner = owner_of(self.file, call)
         statement = self.file.statement(call)
-        trace = _Trace(self, self.sinks.graph(owner), set(chain(self.file, statement)), names)
+        trace = Trace(self, self.sinks.graph(owner), set(chain(self.file, statement)), names)
         trace.expression(expression, statement, True)
         if trace.unknown:
             return Reach(None, None)
-        sure = frozenset(m for m in trace.sure if not self.contains(self._frozen, frozenset((m,))))
+        sure = frozenset(m for m in trace.sure if m.maker in self._renewed or not self.contains(self._frozen, {m}))
         return Reach(frozenset(trace.may), sure)
 
     @cached_property
@@ -318,121 +318,17 @@ class Ownership:
             found |= self.models(use.value, NO_NAMES) or set()
         return frozenset(found)
 
-
-class _Trace:
-    """Follows a loss back to the models that are in its graph."""
-
-    def __init__(self, ownership: Ownership, graph: Graph, around: set[ast.stmt], names: Names) -> None:
-        self.ownership = ownership
-        self.facts = ownership.facts
-        self.file = ownership.file
-        self.graph = graph
-        self.around = around
-        self.names = names
-        self.may: set[Model] = set()
-        self.sure: set[Model] = set()
-        self.unknown = False
-        self._seen: set[tuple[str, ast.stmt, bool]] = set()
-
-    def expression(self, root: ast.expr, at: ast.stmt, sure: bool) -> None:
-        """Add the models in the graph of an expression; `sure` where it is part of the loss on every way."""
-        stack: list[tuple[ast.AST, bool]] = [(root, sure)]
-        while stack and not self.unknown:
-            node, certain = stack.pop()
-            if isinstance(node, (ast.Lambda, ast.Constant, ast.Compare, ast.JoinedStr)):
-                continue
-            if isinstance(node, ast.IfExp):
-                stack += [(node.body, False), (node.orelse, False)]
-                continue
-            if isinstance(node, ast.Attribute) and node.attr in _CUTS:
-                continue
-            if isinstance(node, ast.Call):
-                self._call(node, certain, stack)
-                continue
-            if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
-                self._path(node, path, at, certain)
-                continue
-            stack += [(child, certain) for child in ast.iter_child_nodes(node)]
-
-    def _call(self, call: ast.Call, sure: bool, stack: list[tuple[ast.AST, bool]]) -> None:
-        func = call.func
-        if isinstance(func, ast.Attribute) and func.attr in _CUTS:
-            return
-        if self.file.regions.without_grad(call):
-            return
-        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-        module = self.facts.module_of(call)
-        if module is not None:
-            self._add(self.ownership.models(module, self.names), sure)
-            stack += [(argument, sure) for argument in arguments]
-            return
-        if isinstance(func, ast.Attribute) and func.attr in _PARAMETERS:
-            self._add(self.ownership.models(func.value, self.names), sure)
-            return
-        functions = self.file.values.functions(call)
-        if functions:
-            for function in functions:
-                self._helper(function, call, sure)
-        elif not self.file.resolve(func) and not isinstance(func, ast.Attribute) and self.graph.is_source(call):
-            self.unknown = True
-        for argument in arguments:
-            if not (isinstance(argument, (ast.Name, ast.Attribute)) and self.facts.is_module(argument) and functions):
-                stack.append((argument, sure))
-        if isinstance(func, ast.Attribute) and not self.file.resolve(func):
-            stack.append((func.value, sure))
-
-    def _helper(self, function: ast.AST, call: ast.Call, sure: bool) -> None:
-        """Add the models that a helper runs, by its parameters."""
-        assert isinstance(function, FUNCTIONS)
-        given: dict[str, frozenset[Model] | None] = {}
-        for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
-            value = self.file.values.argument(call, function, arg.arg)
-            if isinstance(value, (ast.Name, ast.Attribute)) and path_of(value):
-                given[arg.arg] = self.ownership.models(value, self.names)
-        inner = Names({}, given)
-        for node in walk(function):
-            if not isinstance(node, ast.Call) or self.file.regions.without_grad(node):
-                continue
-            if (module := self.facts.module_of(node)) is not None:
-                around = chain(self.file, self.file.statement(node))
-                self._add(self.ownership.models(module, inner), sure and not any(isinstance(s, ast.If) for s in around))
-            elif self.graph.is_source(node):
-                self.unknown = True
-
-    def _path(self, node: ast.expr, path: str, at: ast.stmt, sure: bool) -> None:
-        if self.facts.is_module(node) or self.file.resolve(node):
-            if not self.file.resolve(node):
-                self._add(self.ownership.models(node, self.names), sure)
-            return
-        if (path, at, sure) in self._seen:
-            return
-        self._seen.add((path, at, sure))
-        reaching = self.graph.reaching(path, at)
-        if not reaching and (path.startswith("self.") or (isinstance(node, ast.Name) and self.graph.is_graph(node))):
-            self.unknown = True
-        for statement, value in reaching:
-            under_test = any(
-                isinstance(s, (ast.If, ast.Try)) and s not in self.around for s in chain(self.file, statement)[1:]
-            )
-            replaced = any(self._replaces(other, inner, statement, path) for other, inner in reaching)
-            self.expression(value, statement, sure and not under_test and not replaced)
-
-    @staticmethod
-    def _replaces(other: ast.stmt, value: ast.expr, statement: ast.stmt, path: str) -> bool:
-        """Whether another definition may stand in the place of one; one by index leaves the rest of a value there."""
-        return (
-            any(whole and given == path for given, _, whole in assigned_paths(other))
-            and isinstance(other, (ast.Assign, ast.AnnAssign))
-            and position(other) > position(statement)
-            and path not in paths_in(value)
-        )
-
-    def _add(self, models: frozenset[Model] | None, sure: bool) -> None:
-        if models is None:
-            self.unknown = True
-            return
-        self.may |= models
-        self.sure |= models if sure else frozenset()
+    @cached_property
+    def _renewed(self) -> frozenset[ast.AST]:
+        """The models that get a new part, such as a head (`model.fc = nn.Linear(...)`), which is not frozen."""
+        found: set[ast.AST] = set()
+        for statement in ast.walk(self.file.tree) if self._frozen else ():
+            for target in statement.targets if isinstance(statement, ast.Assign) else ():
+                while isinstance(target, (ast.Attribute, ast.Subscript)):
+                    target = target.value
+                    if self.facts.is_module(target):
+                        found |= {model.maker for model in self.models(target, NO_NAMES) or ()}
+        return frozenset(found)
 
 
 def _moved(node: ast.expr) -> ast.expr:

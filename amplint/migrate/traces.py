@@ -1,0 +1,161 @@
+"""Follows a loss back to the models that are in its graph: those that may be, and those that are on every way."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from amplint.facts.values import path_of
+from amplint.migrate.graph import Graph
+from amplint.migrate.tree import FUNCTIONS, assigned_paths, chain, paths_in, position, walk
+
+if TYPE_CHECKING:
+    from amplint.migrate.ownership import Model, Names, Ownership
+
+_BUDGET = 400
+"""How many definitions under tests one loss is followed through for what is sure."""
+_CUTS = frozenset(("detach", "item", "numpy", "tolist", "argmax", "data", "backward", "detach_"))
+_PARAMETERS = frozenset(("parameters", "named_parameters", "trainable_parameters"))
+
+
+class Trace:
+    """Follows a loss back to the models that are in its graph."""
+
+    def __init__(self, ownership: Ownership, graph: Graph, around: set[ast.stmt], names: Names) -> None:
+        self.ownership = ownership
+        self.facts = ownership.facts
+        self.file = ownership.file
+        self.graph = graph
+        self.around = around
+        self.names = names
+        self.may: set[Model] = set()
+        self.sure: set[Model] = set()
+        self.unknown = False
+        self._seen: set[tuple[str, ast.stmt, bool]] = set()
+        self._left = _BUDGET
+
+    def expression(self, root: ast.expr, at: ast.stmt, sure: bool) -> None:
+        """Add the models in the graph of an expression; `sure` where it is part of the loss on every way."""
+        stack: list[tuple[ast.AST, bool]] = [(root, sure)]
+        while stack and not self.unknown:
+            node, certain = stack.pop()
+            if isinstance(node, (ast.Lambda, ast.Constant, ast.Compare, ast.JoinedStr)):
+                continue
+            if isinstance(node, ast.IfExp):
+                stack += [(node.body, False), (node.orelse, False)]
+                continue
+            if isinstance(node, ast.Attribute) and node.attr in _CUTS:
+                continue
+            if isinstance(node, ast.Call):
+                self._call(node, certain, stack)
+                continue
+            if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
+                self._path(node, path, at, certain)
+                continue
+            stack += [(child, certain) for child in ast.iter_child_nodes(node)]
+
+    def _call(self, call: ast.Call, sure: bool, stack: list[tuple[ast.AST, bool]]) -> None:
+        func = call.func
+        if isinstance(func, ast.Attribute) and func.attr in _CUTS:
+            return
+        if self.file.regions.without_grad(call):
+            return
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+        module = self.facts.module_of(call)
+        if module is not None:
+            self._add(self.ownership.models(module, self.names), sure)
+            stack += [(argument, sure) for argument in arguments]
+            return
+        if isinstance(func, ast.Attribute) and func.attr in _PARAMETERS:
+            self._add(self.ownership.models(func.value, self.names), sure)
+            return
+        functions = self.file.values.functions(call)
+        if functions:
+            for function in functions:
+                self._helper(function, call, sure)
+        elif not self.file.resolve(func) and not isinstance(func, ast.Attribute) and self.graph.is_source(call):
+            self.unknown = True
+        for argument in arguments:
+            if not (isinstance(argument, (ast.Name, ast.Attribute)) and self.facts.is_module(argument) and functions):
+                stack.append((argument, sure))
+        if isinstance(func, ast.Attribute) and not self.file.resolve(func):
+            stack.append((func.value, sure))
+
+    def _helper(self, function: ast.AST, call: ast.Call, sure: bool) -> None:
+        """Add the models that a helper runs, by its parameters."""
+        assert isinstance(function, FUNCTIONS)
+        given: dict[str, frozenset[Model] | None] = {}
+        for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+            value = self.file.values.argument(call, function, arg.arg)
+            if isinstance(value, (ast.Name, ast.Attribute)) and path_of(value):
+                given[arg.arg] = self.ownership.models(value, self.names)
+        inner = self.names._replace(optimizers={}, models=given)
+        for node in walk(function):
+            if not isinstance(node, ast.Call) or self.file.regions.without_grad(node):
+                continue
+            if (module := self.facts.module_of(node)) is not None:
+                around = chain(self.file, self.file.statement(node))
+                self._add(self.ownership.models(module, inner), sure and not any(isinstance(s, ast.If) for s in around))
+            elif self.graph.is_source(node):
+                self.unknown = True
+
+    def _path(self, node: ast.expr, path: str, at: ast.stmt, sure: bool) -> None:
+        if self.facts.is_module(node) or self.file.resolve(node):
+            if not self.file.resolve(node):
+                self._add(self.ownership.models(node, self.names), sure)
+            return
+        if (path, at, sure) in self._seen:
+            return
+        self._seen.add((path, at, sure))
+        reaching = self.graph.reaching(path, at)
+        if not reaching and (path.startswith("self.") or (isinstance(node, ast.Name) and self.graph.is_graph(node))):
+            self.unknown = True
+        certain: list[tuple[ast.stmt, ast.expr]] = []
+        others: list[tuple[ast.stmt, ast.expr]] = []
+        for statement, value in reaching:
+            under_test = any(
+                isinstance(s, (ast.If, ast.Try)) and s not in self.around for s in chain(self.file, statement)[1:]
+            )
+            replaced = any(self._replaces(other, inner, statement, path) for other, inner in reaching)
+            (others if under_test or replaced else certain).append((statement, value))
+        for statement, value in certain:
+            self.expression(value, statement, sure)
+        self._one_of(path, others, sure and not any(_is_whole(path, statement) for statement, _ in certain))
+
+    def _one_of(self, path: str, definitions: list[tuple[ast.stmt, ast.expr]], sure: bool) -> None:
+        """Follow definitions of which one or another holds: what all of them reach is reached on every way."""
+        before, seen = self.sure, self._seen
+        shared: set[Model] | None = None
+        for statement, value in definitions:
+            self.sure, self._seen = set(), set(seen)
+            self.expression(value, statement, sure and self._spend())
+            if _is_whole(path, statement):
+                shared = self.sure if shared is None else shared & self.sure
+        self.sure, self._seen = before | (shared or set()), seen
+
+    def _spend(self) -> bool:
+        """Whether there is still time to follow definitions one by one."""
+        self._left -= 1
+        return self._left > 0
+
+    @staticmethod
+    def _replaces(other: ast.stmt, value: ast.expr, statement: ast.stmt, path: str) -> bool:
+        """Whether another definition may stand in the place of one; one by index leaves the rest of a value there."""
+        return (
+            isinstance(other, (ast.Assign, ast.AnnAssign))
+            and _is_whole(path, other)
+            and position(other) > position(statement)
+            and path not in paths_in(value)
+        )
+
+    def _add(self, models: frozenset[Model] | None, sure: bool) -> None:
+        if models is None:
+            self.unknown = True
+            return
+        self.may |= models
+        self.sure |= models if sure else frozenset()
+
+
+def _is_whole(path: str, statement: ast.stmt) -> bool:
+    """Whether a statement gives a path a new value, and not a part of it or something more."""
+    return any(whole and given == path for given, _, whole in assigned_paths(statement))
