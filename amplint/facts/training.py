@@ -91,7 +91,7 @@ def losses(file: SourceFile, call: ast.Call) -> frozenset[str]:
             if isinstance(value, ast.Call) and value.args and "functools.partial" in file.resolve(value.func):
                 found |= {_functional(name) for name in file.resolve(value.args[0])}
             elif isinstance(value, ast.Call):
-                found |= {_LOSS_CLASSES.get(name.rsplit(".", 1)[-1], "") for name in _torch_names(file, value.func)}
+                found |= {_LOSS_CLASSES.get(name.rsplit(".", 1)[-1], "") for name in _made_by(file, value)}
             elif isinstance(value, (ast.Name, ast.Attribute)):
                 found |= {_functional(name) for name in file.resolve(value)}
     return frozenset(name for name in found if name)
@@ -102,8 +102,16 @@ def _functional(name: str) -> str:
     return last if head in ("torch.nn.functional", "torch") and last in LOSS_FUNCTIONS else ""
 
 
-def _torch_names(file: SourceFile, func: ast.expr) -> tuple[str, ...]:
-    return tuple(name for name in file.resolve(func) if name.startswith("torch.nn."))
+def _made_by(file: SourceFile, call: ast.Call) -> set[str]:
+    """The classes of `torch.nn` behind `nn.BCELoss()`, `nn.BCELoss().to(device)`, `make_loss()`, or a class of the file
+    that is derived from one and has no forward of its own."""
+    found: set[str] = set()
+    for cls in file.values.constructed(call):
+        if isinstance(cls, ast.ClassDef) and file.values.method(cls, "forward") is None:
+            found |= {name for entry in file.values.lineage(cls) for base in entry.bases for name in file.resolve(base)}
+        elif isinstance(cls, str):
+            found.add(cls)
+    return {name for name in found if name.startswith("torch.nn.")}
 
 
 def is_unknown_loss(file: SourceFile, call: ast.Call) -> bool:

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function, is_self
+from amplint.facts.values import is_self, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.regions import Run
 from amplint.migrate.tree import base_path, chain, overlaps, walk
@@ -92,24 +92,26 @@ def _is_product(file: SourceFile, value: ast.AST | None) -> bool:
     return False
 
 
-def _collect(facts: Facts, root: ast.AST, without: bool, depth: int, calls: list[tuple[str, bool, bool]]) -> None:
-    """Add the calls of models in a statement or a helper: path, whether without gradients, whether in the region's
-    own text."""
+def _collect(
+    facts: Facts, root: ast.AST, without: bool, depth: int, calls: list[tuple[str, bool, bool]], same_self: bool = True
+) -> None:
+    """Add the calls of models in a statement or a helper: path, whether without gradients, whether the path means the
+    same as in the region's own text, as `self.net` does in a method of the same object."""
     for node in walk(root):
         if not isinstance(node, ast.Call):
             continue
         bare = without or facts.file.regions.without_grad(node)
         module = facts.module_of(node)
         if module is not None:
-            calls.append((base_path(module), bare, depth == 0))
+            path = base_path(module)
+            calls.append((path, bare, depth == 0 or (same_self and path.startswith("self."))))
         elif depth < _DEPTH:
             for function in facts.file.values.functions(node):
                 if function not in facts.trainers:
-                    _collect_body(facts, function, bare, depth + 1, calls)
-
-
-def _collect_body(
-    facts: Facts, function: Function, without: bool, depth: int, calls: list[tuple[str, bool, bool]]
-) -> None:
-    for statement in function.body:
-        _collect(facts, statement, without, depth, calls)
+                    is_model = function.name in ("forward", "__call__") and path_of(node.func).startswith("self.")
+                    if is_model:  # a module of the object, known by its path
+                        calls.append((path_of(node.func), bare, depth == 0 or same_self))
+                        continue
+                    own = isinstance(node.func, ast.Attribute) and is_self(node.func.value)
+                    for statement in function.body:
+                        _collect(facts, statement, bare, depth + 1, calls, same_self and own)

@@ -57,6 +57,8 @@ def _is_normalized(file: SourceFile, node: ast.expr, depth: int) -> bool:
             return all(_is_normalized(file, part, depth + 1) for part in parts.elts)
         is_view = isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS and not names
         return is_view and _is_normalized(file, node.func.value, depth + 1)  # type: ignore[attr-defined]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        return "norm" in file.segment(node.right)
     if isinstance(node, ast.Name) and depth < _DEPTH:
         bindings = file.names.lookup(node)
         return bool(bindings) and all(_gives_normalized(file, b.node, node.id, depth + 1) for b in bindings)

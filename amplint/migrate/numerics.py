@@ -7,6 +7,7 @@ safe in themselves, but their inputs may have been rounded before.
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of, returns
@@ -46,6 +47,7 @@ _BUFFERS = frozenset(
     f"torch.{name}" for name in ("zeros", "ones", "empty", "full", "zeros_like", "empty_like", "rand", "randn")
 )
 _ENTERED = frozenset(("forward", "__init__"))
+_TERM = re.compile(r"loss|penal|regul|(?:^|_)(?:reg|tv|kld?|l[12]|gp)(?:$|_)", re.I)
 _MASKS = frozenset(("masked_fill", "masked_fill_"))
 
 
@@ -139,12 +141,17 @@ class Numerics:
             if not isinstance(target, ast.Subscript):
                 continue
             parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
-            if all(self._is_plain_index(part) for part in parts):
+            if all(self._is_plain_index(part) for part in parts) or self._is_collection(target.value):
                 continue
             if self.half.may_be(target.value):
                 self._cast_target(assign, target.value)
             if self.half.is_computed(assign.value):
                 self._cast(assign.value)
+
+    def _is_collection(self, node: ast.expr) -> bool:
+        """Whether what is written into is a list or dict of Python's, which takes any value."""
+        made = self.file.values.of(node)
+        return any(isinstance(v, (ast.List, ast.Dict, ast.ListComp, ast.DictComp)) for v in made)
 
     def _fill(self, place: ast.AST, filled: list[ast.expr]) -> None:
         """Tensors that are filled in place with a constant outside the range of float16 are float32 from the start."""
@@ -358,6 +365,8 @@ class Numerics:
                     continue
                 if not any(self.half.may_be(o) for o in other):
                     continue
+                if isinstance(node.op, ast.Mult) and any(_is_loss_term(o) for o in other):
+                    continue  # a weight: what becomes too small for half precision adds nothing to the sum
                 values = self.file.values.of(operand) if "eps" in path_of(operand).lower() else (operand,)
                 for value in values:
                     if isinstance(value, (ast.Constant, ast.UnaryOp)):
@@ -370,6 +379,12 @@ class Numerics:
             raise RefusalError(place, f"a constant beyond the range of float16 {what}; use --dtype bfloat16")
         if _vanishes(self.file, value):
             raise RefusalError(place, f"a constant that float16 rounds to zero {what}; use --dtype bfloat16")
+
+
+def _is_loss_term(node: ast.expr) -> bool:
+    """Whether a value goes by the name of a loss or of another term of one."""
+    named = node.func if isinstance(node, ast.Call) else node
+    return bool(_TERM.search(path_of(named).rsplit(".", 1)[-1]))
 
 
 def _is_count(value: ast.expr | None) -> bool:

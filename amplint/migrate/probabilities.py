@@ -11,7 +11,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from amplint.facts.training import losses
-from amplint.facts.values import path_of
+from amplint.facts.values import path_of, returns
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
@@ -30,6 +30,7 @@ _ADVICE = (
     "BCELoss takes probabilities, which CUDA autocast forbids; let the model return logits and use BCEWithLogitsLoss"
 )
 _SAME_TENSOR = frozenset(("view", "squeeze", "reshape", "flatten", "contiguous", "unsqueeze", "float", "view_as", "to"))
+_MOVES = frozenset(("to", "cuda", "cpu", "train", "eval"))
 _SIGMOID_CODE = '''\
 class {name}({base}):
     """Sigmoid in float32: half precision rounds probabilities to 0 and 1."""
@@ -60,6 +61,7 @@ class Probabilities:
         self.editor = editor
         self.sigmoids = Sigmoids(facts, sinks)
         self._done: set[ast.AST] = set()
+        self._known: set[ast.Call] = set()
         self._names: dict[str, str] = {}
         self._code: dict[ast.stmt, list[str]] = {}
 
@@ -75,7 +77,7 @@ class Probabilities:
                 raise RefusalError(call, _ADVICE)
             for sigmoid in found:
                 self._sigmoid(sigmoid)
-        makers = {call: self._makers(call) for call in pending}
+        makers = {call: self._makers(call.func) for call in pending}
         for is_object in (True, False):
             group = [call for call in pending if bool(makers[call]) is is_object]
             if len(group) == 1 and self._is_plain(group[0]):
@@ -86,8 +88,8 @@ class Probabilities:
                     self._rename(maker, "FullPrecisionBCELoss", _LOSS_CODE)
                 if not is_object:
                     self._rename(call, "full_precision_bce", _FUNCTION_CODE)
-        if pending:
-            self._check_others({maker for found in makers.values() for maker in found})
+        self._known.update(maker for found in makers.values() for maker in found)
+        self._check_others()
 
     def _probabilities(self, call: ast.Call) -> ast.expr:
         """What a loss is given as probabilities."""
@@ -97,18 +99,30 @@ class Probabilities:
             raise RefusalError(call, _ADVICE)
         return given
 
-    def _makers(self, call: ast.Call) -> list[ast.Call]:
-        """The calls that make the loss object, none where the loss is a function."""
-        if self.file.resolve(call.func):
-            return []
-        made = [value for value in self.file.values.of(call.func) if isinstance(value, ast.Call)]
-        return [value for value in made if _LOSS in self.file.resolve(value.func)]
+    def _makers(self, node: ast.expr, depth: int = 0) -> list[ast.Call]:
+        """The calls `nn.BCELoss()` that make the loss behind an expression, none where the loss is a function."""
+        found: list[ast.Call] = []
+        if depth > 6 or self.file.resolve(node):
+            return found
+        for value in self.file.values.of(node):
+            if not isinstance(value, ast.Call):
+                continue
+            if _LOSS in self.file.resolve(value.func):
+                found.append(value)
+            elif isinstance(value.func, ast.Attribute) and value.func.attr in _MOVES:
+                found += self._makers(value.func.value, depth + 1)
+            else:
+                made = [result for function in self.file.values.functions(value) for result in returns(function)]
+                found += [maker for result in made for maker in self._makers(result, depth + 1)]
+        return found
 
-    def _check_others(self, known: set[ast.Call]) -> None:
+    def _check_others(self) -> None:
         """A loss object that goes where its calls can't be seen may be called under autocast."""
         for call in self.file.names.calls:
-            if _LOSS in self.file.resolve(call.func) and call not in known and call not in self._done:
+            if _LOSS in self.file.resolve(call.func) and call not in self._known:
                 parent = self.file.parent(call)
+                while isinstance(parent, ast.Attribute) and parent.attr in _MOVES:
+                    parent = self.file.parent(self.file.parent(parent) or parent)
                 if not isinstance(parent, ast.Assign) or not all(path_of(target) for target in parent.targets):
                     raise RefusalError(call, f"where this loss is called can't be seen: {_ADVICE}")
 

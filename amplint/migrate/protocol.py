@@ -23,6 +23,7 @@ from amplint.migrate.tree import (
     chain,
     header,
     inside_own_loop,
+    is_leaving_branch,
     lift,
     loop_of,
     owner_of,
@@ -216,6 +217,8 @@ class Protocol:
             member = lift(self.file, self.file.statement(step), block)
             assert member is not None
             items.setdefault(block.index(member), []).append(step)
+        for index in [i for i in items if len(items) > 1 and is_leaving_branch(block[i])]:
+            self._update_in(block[index], items.pop(index), scaler)  # an iteration of its own, such as a warm-up
         sure = [i for i in items if self._surely_steps(block[i], items[i])]
         optimizers = [self._identity(step) for group in items.values() for step in group]
         repeated = len(set(optimizers)) < len(optimizers) and len(items) > 1

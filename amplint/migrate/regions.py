@@ -84,7 +84,8 @@ class Runs:
                 if not isinstance(node, ast.Call) or self.facts.module_of(node) is None or id(node) in covered:
                     continue
                 read = {path for argument in node.args for path in paths_in(argument)}
-                if not any(path in half or path.split(".", 1)[0] in half for path in read):
+                read = {path for path in read if path in half or path.split(".", 1)[0] in half}
+                if not any(self._comes_from(path, statement, covered) for path in read):
                     continue
                 if position(statement) < min(position(run.first) for run in self.found):
                     continue
@@ -94,6 +95,11 @@ class Runs:
                     )
                 self._add(Run(statement, statement, (statement,)))
                 break
+
+    def _comes_from(self, path: str, statement: ast.stmt, covered: set[int]) -> bool:
+        """Whether a value may be one that a region computed, and not one of its name that was computed since."""
+        made = [definition for definition, _ in self.graph.reaching(path, statement)]
+        return not made or any(id(definition) in covered for definition in made)
 
     def _block(self, block: list[ast.stmt]) -> None:
         run: list[ast.stmt] = []

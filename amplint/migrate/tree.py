@@ -187,3 +187,10 @@ def inside_own_loop(statement: ast.stmt, node: ast.AST) -> bool:
     if isinstance(node, (ast.Return, ast.Raise)):
         return False
     return any(isinstance(s, LOOPS) and any(n is node for n in walk(s)) for s in [statement, *statements_in(statement)])
+
+
+def is_leaving_branch(statement: ast.stmt) -> bool:
+    """Whether a statement is a branch that ends the iteration."""
+    if not isinstance(statement, ast.If) or statement.orelse:
+        return False
+    return isinstance(statement.body[-1], (ast.Continue, ast.Return))

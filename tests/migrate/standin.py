@@ -56,6 +56,8 @@ class _Devices(TorchFunctionMode):
                 kwargs["device"] = "cpu"
             if func is torch.Tensor.to and any(_is_gpu(a) for a in args[1:2]):
                 args = (args[0], "cpu", *args[2:])
+        if func is torch.nn.functional.binary_cross_entropy and torch.is_autocast_enabled("cpu"):
+            self._recorder.faults.append("binary cross entropy of probabilities in a region, which CUDA forbids")
         result = func(*args, **kwargs)
         if (
             getattr(func, "__wrapped__", func) in _PRODUCTS

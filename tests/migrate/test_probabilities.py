@@ -171,6 +171,31 @@ def test_a_function_that_stands_in_an_expression_becomes_one_of_our_own() -> Non
     assert "loss = full_precision_bce(torch.sigmoid(model(x).float()), y) + model(x).mean()" in text
 
 
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        "criterion = nn.BCELoss().to(device)",
+        "criterion = nn.BCELoss(reduction='mean').cuda().train()",
+        "def make():\n    return nn.BCELoss()\n\ncriterion = make()",
+        "if wide:\n    criterion = nn.BCELoss().cuda()\nelse:\n    criterion = nn.BCELoss()",
+    ],
+)
+def test_a_loss_is_known_however_it_is_made(criterion: str) -> None:
+    text = migrated(f"{criterion}\nnet = nn.Sequential(model, nn.Sigmoid())\n{LOOP}")
+    assert criterion.replace("nn.BCELoss", "FullPrecisionBCELoss") in text
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        "class Loss(nn.BCELoss):\n    pass\n\ncriterion = Loss()",
+        "losses = {'bce': nn.BCELoss()}\ncriterion = losses[name]",
+    ],
+)
+def test_a_loss_that_cannot_be_given_another_class_is_refused(criterion: str) -> None:
+    assert ADVICE in refusal(f"{criterion}\nnet = nn.Sequential(model, nn.Sigmoid())\n{LOOP}")
+
+
 def test_a_softmax_is_in_float32_already() -> None:
     text = migrated("net = nn.Sequential(model, nn.Softmax(dim=1))\ncriterion = nn.BCELoss()\n" + LOOP)
     assert "net = nn.Sequential(model, nn.Softmax(dim=1))" in text
