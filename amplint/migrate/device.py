@@ -84,6 +84,21 @@ def find(facts: Facts, at: ast.stmt, module: str) -> Device | None:
     return None
 
 
+def made_behind(facts: Facts, at: ast.stmt) -> ast.stmt | None:
+    """The statement behind another one of the same function that first gives the device its value, as an attribute."""
+    file = facts.file
+    owner = file.values.enclosing_function(at) or file.tree
+    expression = _named(file, owner, at)
+    path = path_of(expression).split(".") if expression is not None else []
+    cls = file.values.enclosing_class(at)
+    if len(path) < 2 or path[0] != "self" or cls is None:
+        return None
+    made = [file.statement(value) for value in file.values.assigned(cls, path[1]) if value is not None]
+    if any(file.values.enclosing_function(s) is owner and position(s) <= position(at) for s in made):
+        return None
+    return min((s for s in made if file.values.enclosing_function(s) is owner), key=position, default=None)
+
+
 def _named(file: SourceFile, owner: ast.AST, at: ast.stmt) -> ast.expr | None:
     """The expression of the device that is in view at a statement: what tensors go to, or a name that says so."""
     used: list[ast.expr] = []
@@ -195,6 +210,9 @@ def lookup(file: SourceFile, name: str, at: ast.stmt) -> tuple:  # type: ignore[
 def _of_name(file: SourceFile, expression: ast.expr) -> Device:
     text = file.segment(expression)
     values = file.values.of(expression)
+    if isinstance(expression, ast.Attribute) and all(value in (None, expression) for value in values):
+        made = [cls for cls in file.values.constructed(expression.value) if isinstance(cls, ast.ClassDef)]
+        values = tuple(value for cls in made for value in file.values.assigned(cls, expression.attr))
     if any(isinstance(v, ast.Call) and _may_be_none(file, v) for v in values):
         text = f'torch.device({text} or "cpu")'
     is_object = bool(values) and all(isinstance(v, ast.Call) and set(file.resolve(v.func)) & _OBJECTS for v in values)

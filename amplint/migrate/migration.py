@@ -49,6 +49,7 @@ def {DTYPE_FUNCTION}():
     if torch.cuda.is_available() and torch.cuda.is_bf16_supported():
         return torch.bfloat16
     return torch.float16'''
+_OF_TORCH = re.compile(r"\btorch\.(?=(?:autocast|amp|cuda|device|float16|bfloat16)\b)")
 _AUTOCAST_SINCE = (1, 10)
 _SHARED_LINES = 200
 """How many lines with several statements may be taken apart."""
@@ -332,7 +333,9 @@ class _Plan:
         self.numerics.probabilities.write()
         edits = list(self.editor.edits())
         bindings = self.file.names.module.bindings.get("torch", [])
-        if not bindings:
+        if alias := self._alias():
+            edits = [edit._replace(text=_OF_TORCH.sub(f"{alias}.", edit.text)) for edit in edits]
+        elif not bindings:
             first = next((node for node in self.file.tree.body if isinstance(node, (ast.Import, ast.ImportFrom))), None)
             future = [n for n in self.file.tree.body if isinstance(n, ast.ImportFrom) and n.module == "__future__"]
             place = Editor(self.file)
@@ -349,6 +352,18 @@ class _Plan:
             if scope is not self.file.names.module and "torch" in scope.bindings:
                 raise RefusalError(scope.node, "the name `torch` stands for something else in a function")
         return tuple(edits)
+
+    def _alias(self) -> str:
+        """The name under which the module imports torch, where it is another and always means that; else empty."""
+        module = self.file.names.module
+        if "torch" in module.bindings:
+            return ""
+        for name, bindings in module.bindings.items():
+            if all(b.kind == "import" and b.target == "torch" for b in bindings) and not any(
+                name in scope.bindings for scope in self.file.names.scopes.values() if scope is not module
+            ):
+                return name
+        return ""
 
     def _add_dtype_function(self) -> None:
         """Define the function that asks the GPU for its dtype, after the imports."""

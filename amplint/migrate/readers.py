@@ -46,9 +46,9 @@ def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfVa
         for node in walk(owner_of(file, run.first)):
             if not isinstance(node, ast.Name) or node.id not in outputs or not isinstance(node.ctx, ast.Load):
                 continue
-            if node in done:
-                continue
-            if _goes_to_numpy(file, node) or (id(node) not in inside and _meets_float32(file, node)):
+            if node in done or id(node) in inside:
+                continue  # a product in the region would make half precision of it again
+            if _goes_to_numpy(file, node) or _meets_float32(file, node):
                 done.add(node)
                 editor.insert(file.span(node).end, ".float()")
     for use in file.names.attributes.get("numpy", ()):

@@ -236,12 +236,22 @@ class Scalers:
         for owner, makers in self._made.items():
             text = self._texts[owner, ""]
             for place in places(self.file, makers, self._uses.get(owner, [])):
-                statement = self._last_move(place)
+                statement = self._behind_device(place, self._last_move(place))
                 line = f"{text} = {self._constructor(statement, place.makers)}"
                 if place.before:
                     self.editor.insert_before(statement, line)
                 else:
                     self.editor.insert_after(statement, line)
+
+    def _behind_device(self, place: Place, statement: ast.stmt) -> ast.stmt:
+        """A statement, or a later one of its block that first gives the device, which the scaler asks for, a value."""
+        made = None if self.options.device else devices.made_behind(self.facts, statement)
+        if made is None:
+            return statement
+        block = siblings(self.file, statement)
+        if place.before or not any(member is made for member in block[block.index(statement) :]):
+            raise RefusalError(statement, "the device is made after the optimizer; make it first")
+        return made
 
     def _last_move(self, place: Place) -> ast.stmt:
         """The last statement of a place's block that moves the optimizer's model, where the scaler asks that for its

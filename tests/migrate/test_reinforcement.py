@@ -327,3 +327,78 @@ def test_the_scaler_follows_an_optimizer_with_the_default_none() -> None:
     )
     assert "def train(x, optimizer=None, scaler=None, gamma=0.9):\n" in text
     assert text.endswith("    train(x, optimizer=optimizer, scaler=scaler, gamma=0.5)\n")
+
+
+AGENT = """\
+import torch as T
+import torch.nn as nn
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.optimizer = T.optim.Adam(self.parameters())
+        self.device = T.device("cuda" if T.cuda.is_available() else "cpu")
+        self.to(self.device)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Agent:
+    def __init__(self):
+        self.network = Network()
+
+    def learn(self, states, targets):
+        states = states.to(self.network.device)
+        loss = (self.network(states) - targets.to(self.network.device)).pow(2).mean()
+        self.network.optimizer.zero_grad()
+        loss.backward()
+        self.network.optimizer.step()
+"""
+
+
+def test_torch_goes_by_the_name_that_the_script_gives_it() -> None:
+    text = migrate_source(AGENT, "train.py").text
+    assert text.startswith("import torch as T\nimport torch.nn as nn\n\n\nclass Network")
+    assert (
+        '        self.scaler = T.amp.GradScaler("cuda", enabled=self.network.device.type == "cuda")\n'
+        "\n"
+        "    def learn(self, states, targets):\n"
+        "        states = states.to(self.network.device)\n"
+        "        with T.autocast(\n"
+        "            device_type=self.network.device.type, dtype=T.float16, enabled=self.scaler.is_enabled()\n"
+        "        ):\n"
+    ) in text
+
+
+def test_the_scaler_waits_for_the_device() -> None:
+    text = AGENT.replace(
+        "        self.network = Network()\n",
+        "        self.network = Network()\n"
+        "        self.optimizer = T.optim.Adam(self.network.parameters())\n"
+        '        self.device = T.device("cuda" if T.cuda.is_available() else "cpu")\n'
+        "        self.network.to(self.device)\n",
+    )
+    text = text.replace("self.network.device", "self.device").replace("self.network.optimizer", "self.optimizer")
+    assert (
+        '        self.device = T.device("cuda" if T.cuda.is_available() else "cpu")\n'
+        '        self.scaler = T.amp.GradScaler("cuda", enabled=self.device.type == "cuda")\n'
+        "        self.network.to(self.device)\n"
+    ) in migrate_source(text, "train.py").text
+
+
+def test_a_product_before_numpy_is_cast_behind_it() -> None:
+    text = migrated(
+        """
+        for x, y in batches:
+            out = model(x)
+            values = out.softmax(1).matmul(support).detach().numpy()
+            loss = F.mse_loss(out, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert "        values = out.softmax(1).matmul(support).detach().float().numpy()\n" in text
