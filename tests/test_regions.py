@@ -7,6 +7,7 @@ from textwrap import dedent
 
 import pytest
 
+from amplint import check_source
 from amplint.facts.regions import Region
 from amplint.settings import DEFAULT, Settings
 from amplint.source import SourceFile
@@ -256,3 +257,18 @@ def test_the_last_context_entered_through_a_stack_holds_for_the_statements_below
     calls = [c for c in file.names.calls if isinstance(c.func, ast.Name) and c.func.id == "probe"]
     regions = [file.regions.at(call) for call in calls]
     assert [region and region.expression.lineno for region in regions] == [None, 6, 9, 6]
+
+
+def test_stack_entered_at_the_end_of_an_arm_holds_nothing_that_can_be_named() -> None:
+    code = """
+        def train(model, loader, optimizer, amp):
+            for x in loader:
+                with ExitStack() as stack:
+                    if amp:
+                        stack.enter_context(torch.autocast("cuda"))
+                    loss = model(x).mean()
+                loss.backward()
+                optimizer.step()
+        """
+    assert parsed(code).regions.all == ()
+    assert check_source("import torch\nfrom contextlib import ExitStack\n" + dedent(code), "t.py") == []

@@ -128,7 +128,7 @@ class Regions:
             return []
         block = _block(self._file, statement)
         body = tuple(block[block.index(statement) + 1 :])
-        region = self._region(statement, call.args[0], body)
+        region = self._region(statement, call.args[0], body) if body else None
         return [region] if region is not None else []
 
     def _region(self, node: ast.stmt, expression: ast.expr, body: tuple[ast.stmt, ...]) -> Region | None:
