@@ -173,12 +173,29 @@ def _backwards_on(
         if region is not None and (call.lineno, call.col_offset) < _start(region):
             continue
         loss = roots(call.func.value)
-        if loss & produced and not any("scale" in path.lower() for path in loss):
+        scaled = any("scale" in path.lower() for path in loss) or _is_scaled_by_hand(file, function, call.func.value)
+        if loss & produced and not scaled:
             yield call
     for node in file.values.body(function):
         if isinstance(node, ast.Call) and any(roots(argument) & produced for argument in node.args):
             for helper in file.values.functions(node):
                 yield from _backwards_in(file, helper, node, produced)
+
+
+def _is_scaled_by_hand(file: SourceFile, function: Function | None, loss: ast.expr) -> bool:
+    """Whether a loss is multiplied before its backward and the function divides gradients: `p.grad.div_(S)`."""
+    products = [node for node in (loss, *file.values.of(loss)) if isinstance(node, ast.BinOp)]
+    if not any(isinstance(product.op, ast.Mult) for product in products):
+        return False
+    for node in file.values.body(function):
+        place: ast.AST | None = None
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Div, ast.Mult)):
+            place = node.target
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("div_", "mul_"):
+            place = node.func.value
+        if isinstance(place, ast.expr) and path_of(place).endswith((".grad", ".grad.data")):
+            return True
+    return False
 
 
 def _backwards_in(file: SourceFile, helper: Function, call: ast.Call, produced: frozenset[str]) -> Iterator[ast.Call]:

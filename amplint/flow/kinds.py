@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SCALER, OPTIMIZER = "scaler", "optimizer"
 CALLED_SCALER = "called scaler"
 _EVIDENCE = ("scale", "unscale_", "step", "update", "zero_grad")
+_OF_SCALER = ("scale", "unscale_", "update")
+"""A scaler without a telling name has one of these beside `step(optimizer)`: precisions and engines step too."""
 
 
 def is_wrapper(file: SourceFile, call: ast.Call) -> bool:
@@ -199,6 +201,9 @@ class Kinds:
     def _uses(self, calls: list[tuple[ast.Call, str, ast.expr]]) -> None:
         stepped: list[tuple[str, Function]] = []
         zeroed: set[tuple[str, str]] = set()
+        kept = {
+            self.key(path, self.functions.around(c)) for c, m, r in calls if m in _OF_SCALER and (path := path_of(r))
+        }
         for call, method, receiver in calls:
             path = path_of(receiver)
             if path is None:
@@ -216,9 +221,8 @@ class Kinds:
                     self._say(path, function, SCALER)
             elif method == "step" and argument is not None and not SCHEDULER_NAME.search(last):
                 known = self.of(path, function)
-                if known == SCALER or (
-                    not known and (SCALER_NAME.search(last) or self.of(argument, function) == OPTIMIZER)
-                ):
+                takes = self.key(path, function) in kept and self.of(argument, function) == OPTIMIZER
+                if known == SCALER or (not known and (SCALER_NAME.search(last) or takes)):
                     self._say(path, function, SCALER)
                     self._say(argument, function, OPTIMIZER)
             elif method == "update" and SCALER_NAME.search(last):
@@ -232,29 +236,33 @@ class Kinds:
                 self._say(path, function, OPTIMIZER)
 
     def _arguments(self) -> None:
-        """What a parameter is, the argument is too."""
-        known: dict[str, list[tuple[Function, list[tuple[int, str, str]]]]] = {}
+        """What a parameter is, the argument is too, and the other way round."""
+        known: dict[str, list[Function]] = {}
         for function in self.functions.by_node.values():
             if isinstance(function.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                args = function.node.args
-                names = [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
-                kinds = [(i, name, self._table.get((function.name, name), "")) for i, name in enumerate(names)]
-                meant = [entry for entry in kinds if entry[2] in (SCALER, OPTIMIZER)]
-                if meant:
-                    known.setdefault(function.node.name, []).append((function, meant))
-        for call in self.file.names.calls if known else ():
+                known.setdefault(function.node.name, []).append(function)
+        for call in self.file.names.calls:
             candidates = known.get(last_name(call.func), ())
-            if len(candidates) != 1:
+            if len(candidates) != 1 or not (call.args or call.keywords):
                 continue
-            callee, meant = candidates[0]
+            callee = candidates[0]
             caller = self.functions.around(call)
             if not self._calls(call.func, callee, caller) or any(isinstance(a, ast.Starred) for a in call.args):
                 continue
+            args = callee.node.args  # type: ignore[attr-defined]
+            names = [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
             keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-            for index, name, kind in meant:
+            for index, name in enumerate(names):
                 at = index - 1 if callee.receiver is not None else index
                 argument = call.args[at] if 0 <= at < len(call.args) else keywords.get(name)
-                self._say(path_of(argument), caller, kind)
+                path = path_of(argument)
+                if path is None:
+                    continue
+                mine, given = self._table.get((callee.name, name), ""), self.of(path, caller)
+                if mine in (SCALER, OPTIMIZER):
+                    self._say(path, caller, mine)
+                elif not mine and given in (SCALER, OPTIMIZER):
+                    self._say(name, callee, given)
 
     def _calls(self, func: ast.expr, callee: Function, caller: Function) -> bool:
         """Whether a call by the name of a function of the file reaches that function."""

@@ -283,3 +283,50 @@ program(
         run(model, opt, loader, "val")
 """,
 )
+program(
+    "objects that step an optimizer in ways of their own are no scalers",
+    """
+    class Full:
+        def backward(self, loss):
+            loss.backward()
+
+        def step(self, opt, params, clip):
+            clip_grad_norm_(params, clip)
+            opt.step()
+
+    class Half:
+        def __init__(self):
+            self.scaler = GradScaler("cpu")
+
+        def backward(self, loss):
+            self.scaler.scale(loss).backward()
+
+        def step(self, opt, params, clip):
+            self.scaler.unscale_(opt)
+            clip_grad_norm_(params, clip)
+            self.scaler.step(opt)
+            self.scaler.update()
+
+    for precision in (Full(), Half()):
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x in data:
+            opt.zero_grad()
+            precision.backward(model(x).mean())
+            precision.step(opt, model.parameters(), 1.0)
+""",
+)
+program(
+    "a helper knows by its callers that it has a scaler",
+    """
+    def finish(gs, o):
+        gs.step(o)  # !missing-update
+
+    def train(model, loader):
+        o = torch.optim.SGD(model.parameters(), lr=0.1)
+        gs = GradScaler("cpu")
+        for x in loader:
+            o.zero_grad()
+            gs.scale(model(x).mean()).backward()
+            finish(gs, o)
+""",
+)

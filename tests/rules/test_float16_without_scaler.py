@@ -99,6 +99,15 @@ def test_found(snippet: str, want: list[int]) -> None:
 
 
 SILENT = {
+    "scaled and unscaled by hand under another name": """
+        def f(model, opt, x, S):
+            with torch.autocast("cuda"):
+                loss = model(x).mean()
+            (loss * S).backward()
+            for p in model.parameters():
+                p.grad.div_(S)
+            opt.step()
+        """,
     "bfloat16": LOOP.replace('"cuda"', '"cuda", dtype=torch.bfloat16'),
     "on the CPU": LOOP.replace('"cuda"', '"cpu"'),
     "off": LOOP.replace('"cuda"', '"cuda", enabled=False'),
