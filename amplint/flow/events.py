@@ -28,7 +28,7 @@ class Events(Reports):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self.nothing_scaled = program.makes_scalers() and not program.any_event("scale")
+        self.nothing_scaled = program.makes_scalers() and not program.written_event("scale")
         self.scaler_steps = program.any_event("step") or program.any_event("update")
 
     def feed(self, event: ir.Event, world: World) -> Worlds:

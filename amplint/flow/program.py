@@ -138,3 +138,21 @@ class Program:
             for procedure in self.procedures.values()
             for statement in ir.every(procedure.body)
         )
+
+    def written_event(self, kind: str) -> bool:
+        """As `any_event`, without what calls of objects in timm's manner stand for: their classes are written here."""
+        return any(
+            isinstance(statement, ir.Event) and statement.kind == kind and statement.span not in self._called
+            for procedure in self.procedures.values()
+            for statement in ir.every(procedure.body)
+        )
+
+    @cached_property
+    def _called(self) -> frozenset[Span]:
+        """The calls that scale and go backward at once."""
+        spans: dict[str, set[Span]] = {"scale": set(), "backward": set()}
+        for procedure in self.procedures.values():
+            for statement in ir.every(procedure.body):
+                if isinstance(statement, ir.Event) and statement.kind in spans:
+                    spans[statement.kind].add(statement.span)
+        return frozenset(spans["scale"] & spans["backward"])

@@ -77,7 +77,7 @@ class Reports(Values):
             if stage is None:
                 return
             blamed = partner = stage
-            if stage.old and world.trail and not self._at_boundary(world) and self._loop_updates():
+            if stage.old and world.trail and not self._left_at_boundary(world) and self._loop_updates():
                 kind = "update-skipped-on-path"
         elif kind == "no-gradients-at-step":
             partner = blamed = self._zeroed_at(optimizer, world)
@@ -110,6 +110,11 @@ class Reports(Values):
     def _at_boundary(self, world: World) -> bool:
         return crossed_boundary(world.trail, self.program.counters)
 
+    def _left_at_boundary(self, world: World) -> bool:
+        """As `_at_boundary`, of the decisions up to the first jump: what follows belongs to the next iteration."""
+        jump = next((at for at, step in enumerate(world.trail) if step.text == "continue"), len(world.trail))
+        return crossed_boundary(world.trail[:jump], self.program.counters)
+
     def _forgets_update(self, stage: Mark, event: ir.Event) -> bool:
         """Whether the first half of a fault lies in another function, which steps and never updates."""
         procedure = self.program.procedures.get(stage.procedure)
@@ -126,12 +131,12 @@ class Reports(Values):
 
     def _next_round(self, kind: str, world: World) -> str:
         """The name of a fault whose first half lies in an earlier round of a loop."""
-        if kind == "unscale-twice" and self._at_boundary(world):
+        if kind == "unscale-twice" and self._left_at_boundary(world):
             return "unscale-in-accumulation"
         loop = self.loops[-1] if self.loops else None
         if self._loop_updates():
             return "update-skipped-on-path"
-        if loop is not None and loop.span.start < 0 and self.program.any_event("update"):
+        if loop is not None and loop.span.start < 0 and self.program.written_event("update"):
             return ""  # the loop is in another file, and so may be the update
         return "missing-update"
 

@@ -330,3 +330,46 @@ program(
             finish(gs, o)
 """,
 )
+program(
+    "an update is skipped, and the next iteration asks for its boundary at once",
+    """
+    def train(model, opt, loader, acc):
+        scaler = GradScaler("cpu")
+        for i, x in enumerate(loader):
+            boundary = (i + 1) % acc == 0
+            sync = contextlib.nullcontext() if boundary else model.no_sync()
+            with sync:
+                scaler.scale(model(x).mean() / acc).backward()
+            if boundary:
+                scaler.unscale_(opt)  # !update-skipped-on-path
+                norm = clip_grad_norm_(model.parameters(), 1.0)
+                if norm > 5:
+                    continue
+                scaler.step(opt)
+                scaler.update()
+                opt.zero_grad()
+""",
+)
+program(
+    "a class in timm's manner without update, and a function that calls it",
+    """
+    class NativeScaler:
+        def __init__(self):
+            self._scaler = GradScaler("cpu")
+
+        def __call__(self, loss, optimizer, clip_grad=None, parameters=None, create_graph=False, update_grad=True):
+            self._scaler.scale(loss).backward(create_graph=create_graph)
+            if update_grad:
+                if clip_grad is not None:
+                    self._scaler.unscale_(optimizer)
+                    clip_grad_norm_(parameters, clip_grad)
+                self._scaler.step(optimizer)  # !missing-update
+
+    def train(model, loader, optimizer, loss_scaler):
+        for i, x in enumerate(loader):
+            loss = model(x).mean()
+            loss_scaler(loss, optimizer, clip_grad=1.0, parameters=model.parameters(), update_grad=(i + 1) % 2 == 0)
+            if (i + 1) % 2 == 0:
+                optimizer.zero_grad()
+""",
+)
