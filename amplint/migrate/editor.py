@@ -27,6 +27,14 @@ class Editor:
         self._headers: dict[int, list[str]] = {}
         self._deeper: dict[int, int] = {}
 
+    def mark(self) -> tuple[list[Edit], list[Edit], list[Edit]]:
+        """What was inserted and replaced so far, for `restore`."""
+        return list(self._after), list(self._before), list(self._replaced)
+
+    def restore(self, mark: tuple[list[Edit], list[Edit], list[Edit]]) -> None:
+        """Forget what was inserted and replaced since a mark."""
+        self._after, self._before, self._replaced = (list(edits) for edits in mark)
+
     def insert_after(self, statement: ast.stmt, code: str) -> None:
         """Put lines of code after a statement; raises `RefusalError` where it shares its line."""
         edit = statements.insert_after(self.file, statement, code)

@@ -10,7 +10,7 @@ import re
 
 from amplint.edits import apply_fixes, parses
 from amplint.facts.values import path_of
-from amplint.migrate import closures, elsewhere, evaluation, states
+from amplint.migrate import checkpoints, closures, elsewhere, evaluation, states
 from amplint.migrate import device as devices
 from amplint.migrate.cache import mixes_gradients
 from amplint.migrate.editor import Editor
@@ -41,6 +41,10 @@ from amplint.model import Applicability, Edit, Fix, Span
 from amplint.settings import DEFAULT, Settings
 from amplint.source import SourceFile
 
+_UNSAVED = (
+    "the scaler can't be brought to where checkpoints are written; "
+    "save and load its state_dict() beside the optimizer's"
+)
 _NO_GPU = "nothing in this script is put on a GPU yet; autocast takes effect when the model and the data are"
 _DTYPE_CODE = f'''
 
@@ -174,14 +178,18 @@ def _migrated(
         plan.evaluate(evaluations)
     plan.cover(states.left_over(facts, plan.kinds))
     new = _apply(file.text, plan.finish())
-    new = _with_checkpoints(file, new, options)
-    if objection := _objection(file, new):
+    if options.dtype != "bfloat16":
+        new = checkpoints.with_fix(file, new)
+    faults = _new_faults(file, new)
+    if objection := next((text for code, text in faults if code != checkpoints.UNSAVED), ""):
         if with_evaluation and any(e.run is not None for e in evaluations):
             raise _EvaluationError(objection)
         raise RefusalError(ast.Module([], []), objection)
     edits = _edits(file.text, new)
     note = "" if options.device == "cpu" or devices.uses_gpu(file) else _NO_GPU
     reports = [LoopReport(line, MIGRATED, note, edits) for line in lines]
+    if faults:
+        reports.append(LoopReport(lines[0], PARTLY, _UNSAVED, (), False))
     for entry in evaluations:
         if entry.run is not None and with_evaluation:
             reports.append(LoopReport(entry.line, MIGRATED, "", edits, False))
@@ -231,6 +239,7 @@ class _Plan:
                 else:
                     self._region(run)
         if self.options.dtype != "bfloat16":
+            checkpoints.join(self.facts, self.scalers, self.editor)
             self.scalers.write()
         every = [run for found in runs.values() for run in found if self.kinds[run]]
         penalties.islands(self.kinds)
@@ -390,31 +399,19 @@ def _apply(text: str, edits: tuple[Edit, ...]) -> str:
     return composition.text
 
 
-def _with_checkpoints(file: SourceFile, text: str, options: Options) -> str:
-    """The scaler's state joins the checkpoint: the fix of AMP501 does that."""
-    if options.dtype == "bfloat16" or "state_dict" not in text:
-        return text
-    from amplint.check import fix_source
-
-    fixed = fix_source(
-        text, file.filename, file.settings._replace(select=("AMP501",), ignore=(), extend_select=()), unsafe=True
-    ).text
-    # A disabled scaler saves an empty state, which an enabled one does not take.
-    return re.sub(r"\bif (['\"][\w ]*scaler[\w ]*['\"]) in ([\w.]+):", r"if \2.get(\1):", fixed)
-
-
-def _objection(file: SourceFile, new: str) -> str:
-    """What the rules have against the new text that they did not have against the old one."""
+def _new_faults(file: SourceFile, new: str) -> list[tuple[str, str]]:
+    """What the rules have against the new text that they did not have against the old one: codes and reasons."""
     from amplint.check import check_source
 
     settings = file.settings._replace(
         select=("DEFAULT",), ignore=(), extend_select=(), extend_ignore=(), per_file_ignores=()
     )
     before = {(d.code, d.message) for d in check_source(file.text, file.filename, settings)}
-    for found in check_source(new, file.filename, settings):
-        if (found.code, found.message) not in before:
-            return f"the result would have a fault, {found.code} {found.name}: {found.message}"
-    return ""
+    return [
+        (found.code, f"the result would have a fault, {found.code} {found.name}: {found.message}")
+        for found in check_source(new, file.filename, settings)
+        if (found.code, found.message) not in before
+    ]
 
 
 def _edits(old: str, new: str) -> tuple[Edit, ...]:

@@ -41,6 +41,15 @@ class Scalers:
         self._threaded: dict[Function, str] = {}
         self._uses: dict[ast.AST, list[ast.stmt]] = {}
 
+    def mark(self) -> tuple[dict, dict, dict, dict]:  # type: ignore[type-arg]
+        """What was planned so far, for `restore`."""
+        made = {owner: set(makers) for owner, makers in self._made.items()}
+        return made, dict(self._texts), dict(self._threaded), {owner: list(at) for owner, at in self._uses.items()}
+
+    def restore(self, mark: tuple[dict, dict, dict, dict]) -> None:  # type: ignore[type-arg]
+        """Forget what was planned since a mark."""
+        self._made, self._texts, self._threaded, self._uses = mark
+
     def text_for(self, optimizers: list[ast.expr], at: ast.stmt) -> str:
         """The scaler as it is written at a statement that uses these optimizers; raises `RefusalError`."""
         found = {self._reach(optimizer, at, 0) for optimizer in optimizers}
