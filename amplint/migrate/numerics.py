@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of, returns
-from amplint.migrate import kernels, masks, recursions
+from amplint.migrate import averages, kernels, masks, recursions
 from amplint.migrate.constants import is_beyond_float16, number
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
@@ -75,6 +75,8 @@ class Numerics:
         for function in functions:
             nodes += ast.walk(function)
         recursions.check(self.file, nodes)
+        if self._float16:
+            averages.check(self.facts)
         done: set[int] = set()
         for node in nodes:
             if id(node) not in done:

@@ -131,3 +131,34 @@ def test_a_method_that_no_region_comes_to_may_do_what_it_likes() -> None:
 def test_a_method_that_a_forward_names_may_not(inner: str) -> None:
     reason = "line 16: values are written into a tensor that may be of half precision; use --dtype bfloat16"
     assert refusal(METHODS.format(inner=inner)) == reason
+
+
+CODEBOOK = """
+class Codebook(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("book", torch.randn(2, 8))
+
+    def forward(self, x):
+        distances = x @ self.book
+        {update}
+        return x + distances.min()
+
+codebook = Codebook().to(device)
+for x, y in batches:
+    loss = F.mse_loss(codebook(model(x)), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_product_with_a_running_average_is_refused() -> None:
+    assert refusal(CODEBOOK.format(update="self.book.data.mul_(0.9).add_(x.T @ distances)")) == (
+        "line 15: `self.book` is changed in each forward and taken a product with, in which it may exceed the range of "
+        "float16; use --dtype bfloat16"
+    )
+
+
+def test_a_product_with_a_fixed_buffer_is_not() -> None:
+    assert "        loss = F.mse_loss(codebook(model(x)), y)\n" in migrated(CODEBOOK.format(update="pass"))
