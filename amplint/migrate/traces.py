@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.values import path_of
 from amplint.migrate.graph import Graph
-from amplint.migrate.tree import FUNCTIONS, assigned_paths, chain, paths_in, position, walk
+from amplint.migrate.tree import FUNCTIONS, assigned_paths, chain, lift, paths_in, position, walk
 
 if TYPE_CHECKING:
     from amplint.migrate.ownership import Model, Names, Ownership
@@ -120,18 +120,32 @@ class Trace:
             (others if under_test or replaced else certain).append((statement, value))
         for statement, value in certain:
             self.expression(value, statement, sure)
-        self._one_of(path, others, sure and not any(_is_whole(path, statement) for statement, _ in certain))
+        self._one_of(path, others, sure, any(_is_whole(path, statement) for statement, _ in certain))
 
-    def _one_of(self, path: str, definitions: list[tuple[ast.stmt, ast.expr]], sure: bool) -> None:
-        """Follow definitions of which one or another holds: what all of them reach is reached on every way."""
+    def _one_of(self, path: str, definitions: list[tuple[ast.stmt, ast.expr]], sure: bool, optional: bool) -> None:
+        """Follow definitions of which one or another holds: what all of them reach is reached on every way, and what
+        both arms of an `if` add; `optional` where the value may be another one."""
         before, seen = self.sure, self._seen
         shared: set[Model] | None = None
+        arms: dict[ast.If, tuple[set[Model], set[Model]]] = {}
         for statement, value in definitions:
             self.sure, self._seen = set(), set(seen)
             self.expression(value, statement, sure and self._spend())
-            if _is_whole(path, statement):
+            if _is_whole(path, statement) and not optional:
                 shared = self.sure if shared is None else shared & self.sure
-        self.sure, self._seen = before | (shared or set()), seen
+            elif (arm := self._arm(statement)) is not None:
+                arms.setdefault(arm[0], (set(), set()))[arm[1]].update(self.sure)
+        added = [one & other for one, other in arms.values()]
+        self.sure, self._seen = before.union(shared or set(), *added), seen
+
+    def _arm(self, statement: ast.stmt) -> tuple[ast.If, bool] | None:
+        """The one `if` around a statement, and whether it is in its `else`; None where there is none, or more."""
+        tests = [
+            s for s in chain(self.file, statement)[1:] if isinstance(s, (ast.If, ast.Try)) and s not in self.around
+        ]
+        if len(tests) != 1 or not isinstance(tests[0], ast.If):
+            return None
+        return tests[0], lift(self.file, statement, tests[0].orelse) is not None
 
     def _spend(self) -> bool:
         """Whether there is still time to follow definitions one by one."""

@@ -201,3 +201,33 @@ def test_a_product_of_a_parameter_is_half_precision() -> None:
 def test_a_mask_on_the_data_of_scores_changes_no_weights() -> None:
     text = migrated(POINTERS.format(fill="scores.data.masked_fill_(mask, -float('inf'))"))
     assert "cache_enabled" not in text
+
+
+TEACHER = """
+decoder = nn.Linear(2, 2).to(device)
+decoding = torch.optim.SGD(decoder.parameters(), lr=0.1)
+for x, y in batches:
+    optimizer.zero_grad()
+    decoding.zero_grad()
+    loss = 0
+    state = model(x)
+    if forced:
+        for step in range(3):
+            loss += F.mse_loss(decoder(state), y)
+    else:
+        for step in range(3):
+            state = decoder(state)
+            {other}
+    loss.backward()
+    optimizer.step()
+    decoding.step()
+"""
+
+
+def test_losses_that_both_arms_add_reach_both_optimizers() -> None:
+    text = migrated(TEACHER.format(other="loss += F.mse_loss(state, y)"))
+    assert text.endswith("    scaler.step(optimizer)\n    scaler.step(decoding)\n    scaler.update()\n")
+
+
+def test_losses_that_one_arm_adds_may_reach_none() -> None:
+    assert "may step without gradients" in refusal(TEACHER.format(other="print(state)"))
