@@ -232,6 +232,7 @@ class _Plan:
         if self.options.dtype != "bfloat16":
             self.protocol.write()
         penalties = Penalties(self.facts, self.sinks, self.editor)
+        penalties.find_inline([run for found in runs.values() for run in found])
         for found in runs.values():
             for run in found:
                 if penalties.is_all_of(run):

@@ -10,11 +10,12 @@ from amplint.migrate.editor import Editor
 from amplint.migrate.elsewhere import is_of_parameters
 from amplint.migrate.facts import Facts
 from amplint.migrate.graph import Graph
+from amplint.migrate.inline_penalties import Stretch, is_inline, stretches, tensors_of
 from amplint.migrate.model import RefusalError
 from amplint.migrate.regions import Run
 from amplint.migrate.scaler import free_name
 from amplint.migrate.sinks import Sinks
-from amplint.migrate.tree import owner_of, paths_in, walk
+from amplint.migrate.tree import FUNCTIONS, owner_of, paths_in, walk
 from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
@@ -58,9 +59,14 @@ class Penalties:
         self.sinks = sinks
         self.editor = editor
         self.functions: dict[Function, list[ast.Call]] = {}
+        self.inline: list[ast.Call] = []
+        self._stretches: list[Stretch] = []
         for grad in self.file.names.calls:
             if "torch.autograd.grad" in self.file.resolve(grad.func):
                 function = self.file.values.enclosing_function(grad)
+                if (function is None or function in facts.trainers) and is_inline(facts, grad):
+                    self.inline.append(grad)
+                    continue
                 if function is None or function in facts.trainers or function in facts.module_inits:
                     raise RefusalError(grad, _ADVICE)
                 if not self.file.values.calls(function):
@@ -70,6 +76,11 @@ class Penalties:
 
     def is_all_of(self, run: Run) -> bool:
         """Whether a run is one penalty and nothing else, which needs no region then."""
+        graph = self.sinks.graph(owner_of(self.file, run.first))
+        inside = self._sources_of_stretches(run)
+        if inside and run.bind is None:
+            nodes = [node for statement in run.statements for node in walk(statement)]
+            return all(n in inside for n in nodes if isinstance(n, ast.Call) and graph.is_source(n))
         if run.bind is not None or len(run.statements) != 1 or not isinstance(run.first, ast.Assign):
             return False
         calls = {call for function in self.functions for call in self.file.values.calls(function)}
@@ -77,12 +88,14 @@ class Penalties:
 
     def islands(self, runs: dict[Run, str]) -> None:
         """Write the islands; `runs` gives the device type of each region, empty where none is written for a run."""
+        for stretch in self._stretches:
+            self._inline_island(stretch, runs[stretch.run])
         for function in self.functions:
             for call in self.file.values.calls(function):
                 self._island(call, runs)
         if self._done and all(self._is_all_island(run) for run in runs):
             raise RefusalError(
-                next(iter(self.functions.values()))[0],
+                [*self.inline, *(grad for grads in self.functions.values() for grad in grads)][0],
                 "all of this loss goes through autograd.grad, which stays in float32, so that nothing is gained",
             )
 
@@ -99,15 +112,51 @@ class Penalties:
         graph = self.sinks.graph(owner_of(self.file, run.first))
         sources = [node for node in nodes if isinstance(node, ast.Call) and graph.is_source(node)]
         penalties = {call for function in self.functions for call in self.file.values.calls(function)}
+        penalties |= self._sources_of_stretches(run)
         return bool(sources) and all(source in penalties for source in sources)
+
+    def _sources_of_stretches(self, run: Run) -> set[ast.Call]:
+        """The calls in a run that belong to penalties in the loop itself."""
+        statements = [s for stretch in self._stretches if stretch.run is run for s in stretch.statements]
+        return {node for statement in statements for node in walk(statement) if isinstance(node, ast.Call)}
+
+    def find_inline(self, runs: list[Run]) -> None:
+        """Find the penalties that are computed in the loop itself; raises `RefusalError` where they can't be told."""
+        found = stretches(self.facts, self.sinks, self.inline, runs)
+        if found is None:
+            raise RefusalError(self.inline[0], _ADVICE)
+        self._stretches = found
+
+    def _inline_island(self, stretch: Stretch, device: str) -> None:
+        for statement in stretch.statements:
+            graph = self.sinks.graph(owner_of(self.file, statement))
+            sources = [n for n in walk(statement) if isinstance(n, ast.Call) and graph.is_source(n)]
+            if sources and not isinstance(statement, ast.Assign):
+                raise RefusalError(statement, _FORWARD)
+            for source in sources:
+                self._cast_inputs(source, statement, graph)
+            self._done.add(statement)
+        if device:
+            header = f"with torch.autocast(device_type={device}, enabled=False):"
+            self.editor.wrap(stretch.statements[0], stretch.statements[-1], header)
+
+    def _cast_inputs(self, source: ast.Call, statement: ast.stmt, graph: Graph) -> None:
+        """Give a model that runs in float32 what may be of half precision by `.float()`."""
+        for argument in tensors_of(graph, source):
+            if not self._may_be_half(argument, statement, graph, set()):
+                continue
+            if not isinstance(argument, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
+                raise RefusalError(statement, _FORWARD)
+            self.editor.insert(self.file.span(argument).end, ".float()")
 
     def _island(self, call: ast.Call, runs: dict[Run, str]) -> None:
         statement = self.file.statement(call)
         run = next((r for r in runs if any(n is statement for s in r.statements for n in walk(s))), None)
         if run is None and self._is_apart(call):
             return
-        if run is None or not isinstance(statement, (ast.Assign, ast.AugAssign)):
+        if not isinstance(statement, (ast.Assign, ast.AugAssign)):
             raise RefusalError(call, _ADVICE)
+        kind = runs[run] if run is not None else self._device_in_helper(call)
         graph = self.sinks.graph(owner_of(self.file, call))
         if any(n is not call and isinstance(n, ast.Call) and graph.is_source(n) for n in walk(statement)):
             raise RefusalError(
@@ -122,7 +171,7 @@ class Penalties:
             if not isinstance(argument, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
                 raise RefusalError(argument, _ADVICE)
         first = statement
-        header = f"with torch.autocast(device_type={runs[run]}, enabled=False):"
+        header = f"with torch.autocast(device_type={kind}, enabled=False):"
         for forward in forwards:
             self._forward(forward, graph)
             block = siblings(self.file, statement)
@@ -139,8 +188,28 @@ class Penalties:
             return
         for argument in casts:
             self.editor.insert(self.file.span(argument).end, ".float()")
-        if runs[run]:
+        if kind:
             self.editor.wrap(first, statement, header)
+
+    def _device_in_helper(self, call: ast.Call) -> str:
+        """The device type of a penalty that a helper adds to its loss, whose callers have the region."""
+        owner = owner_of(self.file, call)
+        graph = self.sinks.graph(owner)
+        if not isinstance(owner, FUNCTIONS) or owner in self.facts.trainers:
+            raise RefusalError(call, _ADVICE)
+        every = {arg.arg for arg in (*owner.args.posonlyargs, *owner.args.args, *owner.args.kwonlyargs)}
+        named = [a.id for a in _arguments(call) if isinstance(a, ast.Name) and a.id in every]
+        given = {
+            argument.id
+            for node in walk(owner)
+            if isinstance(node, ast.Call) and graph.is_source(node) and node is not call
+            for argument in tensors_of(graph, node)
+            if isinstance(argument, ast.Name)
+        }
+        tensor = next((name for name in named if name in given), "")
+        if not tensor:
+            raise RefusalError(call, _ADVICE)
+        return f"{tensor}.device.type"
 
     def _is_half(self, argument: ast.expr, graph: Graph) -> bool:
         return any(isinstance(node, ast.Name) and node.id in graph.tainted for node in ast.walk(argument))
@@ -208,11 +277,7 @@ class Penalties:
         if statement in self._done:
             return
         self._done.add(statement)
-        for argument in _arguments(calls[0]):
-            if not isinstance(argument, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
-                raise RefusalError(statement, _FORWARD)
-            if self._may_be_half(argument, statement, graph, set()):
-                self.editor.insert(self.file.span(argument).end, ".float()")
+        self._cast_inputs(calls[0], statement, graph)
 
     def _may_be_half(self, node: ast.AST, at: ast.stmt, graph: Graph, seen: set[str]) -> bool:
         """Whether a value may come from what a model returned, by way of `.data` or `.detach()` too."""

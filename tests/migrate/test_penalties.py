@@ -216,3 +216,72 @@ def test_means_of_scores_are_given_to_numpy_in_float32() -> None:
         """
     )
     assert text.endswith("    print(distance.float().cpu().data.numpy())\n")
+
+
+INLINE = """
+generator = nn.Linear(4, 4).to(device)
+other = torch.optim.SGD(generator.parameters(), lr=0.1)
+for x, y in batches:
+    fake = generator(y)
+    score = model(fake.detach()).mean() - model(x).mean()
+    mixed = (0.5 * x + 0.5 * fake.data).requires_grad_()
+    out = model(mixed)
+    grads = torch.autograd.grad(out.sum(), {inputs}, create_graph=True)[0]
+    loss = score + ((grads.norm(2, dim=1) - 1) ** 2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    {step}
+"""
+
+
+def test_a_penalty_in_the_loop_runs_in_float32_from_its_forward_to_its_gradients() -> None:
+    step = "other.zero_grad()\n    model(generator(y)).mean().backward()\n    other.step()"
+    text = migrated(INLINE.format(inputs="mixed", step=step))
+    assert (
+        "        mixed = (0.5 * x + 0.5 * fake.data).requires_grad_()\n"
+        f"        {ISLAND}\n"
+        "            out = model(mixed.float())\n"
+        "            grads = torch.autograd.grad(out.sum(), mixed, create_graph=True)[0]\n"
+        "        loss = score + ((grads.norm(2, dim=1) - 1) ** 2).mean()\n"
+        "    optimizer.zero_grad()\n"
+    ) in text
+
+
+@pytest.mark.parametrize(
+    ("inputs", "step"),
+    [
+        ("fake", "other.zero_grad()\n    model(generator(y)).mean().backward()\n    other.step()"),
+        ("mixed", "print(loss.item())"),
+    ],
+)
+def test_a_gradient_of_outputs_or_in_a_loop_of_one_optimizer_is_refused(inputs: str, step: str) -> None:
+    assert refusal(INLINE.format(inputs=inputs, step=step)) == (
+        "line 16: autograd.grad is used here; put the penalty into a function of its own that returns it, called in "
+        "the loop"
+    )
+
+
+def test_a_penalty_that_a_helper_adds_to_its_loss_is_an_island_there() -> None:
+    text = migrated(
+        FUNCTION
+        + """
+def loss_of(net, x, y):
+    x.requires_grad_()
+    out = net(x)
+    penalty = penalty_of(out, x)
+    return F.mse_loss(net(-x), y) + penalty
+
+for x, y in batches:
+    loss = loss_of(model, x, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    )
+    assert (
+        "    x.requires_grad_()\n"
+        "    with torch.autocast(device_type=x.device.type, enabled=False):\n"
+        "        out = net(x)\n"
+        "        penalty = penalty_of(out.float(), x)\n"
+    ) in text
