@@ -140,7 +140,7 @@ class Guards:
             copied = str(found[1][1])
             if self.depends.get(copied) == (copied,):  # the truth of a path: the value was copied from there
                 return self._none_atom(copied)
-        return MAYBE if found[0] in ("plain", "when", "unbound") else FALSE
+        return MAYBE if found[0] in ("plain", "gradient", "when", "unbound") else FALSE
 
     def _none_atom(self, path: str) -> Formula:
         key = path + _NONE

@@ -58,6 +58,10 @@ class Derived(NamedTuple):
     operands: tuple[Value, ...]
 
 
+class Gradient(NamedTuple):
+    """A gradient, or what is made of one: it carries whatever scale its loss had, and a loss made of it does too."""
+
+
 class Region(NamedTuple):
     """An autocast context manager; `enabled` as for `New`. A context manager that isn't autocast is `Plain`."""
 
@@ -134,7 +138,7 @@ class Maybe(NamedTuple):
 
 
 Cond = Atom | IsNone | Truthy | Enabled | Not | Both | Maybe | Constant
-Value = New | Copy | Scaled | Constant | Mix | Derived | Region | Plain | Opaque | Optimizer | Cond
+Value = New | Copy | Scaled | Constant | Mix | Derived | Gradient | Region | Plain | Opaque | Optimizer | Cond
 
 CONDITIONS = (Atom, IsNone, Truthy, Enabled, Not, Both)
 

@@ -22,7 +22,7 @@ class ExpressionLowering(GradientLowering):
         path = path_of(node)
         if path is not None:
             self.gradient_read(node)
-            return ir.Copy(self.name(path), self.kind(path))
+            return ir.Gradient() if _is_gradient(node) else ir.Copy(self.name(path), self.kind(path))
         if isinstance(node, ast.Constant):
             if node.value is None or isinstance(node.value, bool):
                 return ir.Constant(node.value)
@@ -47,7 +47,8 @@ class ExpressionLowering(GradientLowering):
             return ir.Mix((self.expression(node.operand),))
         if isinstance(node, (ast.Attribute, ast.Subscript, ast.Await, ast.Starred)):
             self.gradient_read(node)
-            return ir.Derived((self.expression(node.value),))
+            value = self.expression(node.value)
+            return ir.Gradient() if _is_gradient(node) else ir.Derived((value,))
         if isinstance(node, _CONTAINERS):
             self.distinct(node.elts)
             return ir.Derived(tuple(self.expression(item) for item in node.elts))
@@ -177,3 +178,13 @@ class ExpressionLowering(GradientLowering):
     @staticmethod
     def _tested(test: ast.expr) -> str | None:
         return path_of(test.left) if isinstance(test, ast.Compare) else None
+
+
+def _is_gradient(node: ast.expr) -> bool:
+    """Whether an expression is `x.grad` or a part of it."""
+    part: ast.expr = node
+    while isinstance(part, (ast.Attribute, ast.Subscript)):
+        if isinstance(part, ast.Attribute) and part.attr == "grad":
+            return True
+        part = part.value
+    return False

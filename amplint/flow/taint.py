@@ -27,7 +27,7 @@ def simplify(program: Program) -> None:
 
 def _scaled(value: ir.Value | None, tainted: set[str]) -> bool:
     """Whether a value may be scaled."""
-    if isinstance(value, ir.Scaled):
+    if isinstance(value, (ir.Scaled, ir.Gradient)):
         return True
     if isinstance(value, ir.Copy):
         return name_of(value.path) in tainted

@@ -94,11 +94,15 @@ class Values:
             return ("bool", value.value)
         if isinstance(value, ir.Plain):
             return ("plain",)
+        if isinstance(value, ir.Gradient):
+            return ("gradient",)
         if isinstance(value, (ir.Mix, ir.Derived)):
             parts = [self.simple(operand, world) for operand in value.operands]
             scaled = next((part for part in parts if part is not None and part[0] == "scaled"), None)
             if scaled is not None:
                 return scaled
+            if ("gradient",) in parts:
+                return ("gradient",)
             if isinstance(value, ir.Derived):
                 return ("plain",)
             plain = [part is not None and part[0] in ("plain", "bool", "null") for part in parts]
@@ -124,7 +128,7 @@ class Values:
             return found
         for end in range(len(place) - 1, 0, -1):  # a part of something plain is plain
             if place[end] in ".[" and (whole := world.cells.get(place[:end])) is not None:
-                return whole if whole[0] in ("plain", "scaled") else None
+                return whole if whole[0] in ("plain", "scaled", "gradient") else None
         formula = self.guards.formula(ir.Truthy(value.path), self.frame, world)
         return ("when", formula)
 

@@ -24,7 +24,7 @@ Formula = tuple[object, ...]
 Abstract = tuple[object, ...]
 """The contents of a cell: ("object", id), ("off",), ("none",), ("unbound",), ("scaled", scaler), ("region", span,
 formula or None), which keep worlds apart; ("bool", truth), ("null",) for a None that is no scaler, ("plain",),
-("when", formula), which do not.
+("gradient",), ("when", formula), which do not.
 """
 
 _KEPT_APART = frozenset({"object", "off", "none", "unbound", "scaled", "region"})

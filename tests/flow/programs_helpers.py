@@ -373,3 +373,23 @@ program(
                 optimizer.zero_grad()
 """,
 )
+program(
+    "gradients of cached representations carry the scale into a second loss",
+    """
+    def train(model, opt, loader):
+        scaler = GradScaler("cpu")
+        for x in loader:
+            opt.zero_grad()
+            with torch.no_grad():
+                reps = model(x)
+            reps = reps.detach().requires_grad_()
+            scaler.scale(reps.pow(2).mean()).backward()
+            cache = reps.grad
+            if cache is None:
+                continue
+            surrogate = (model(x) * cache.detach()).sum()
+            surrogate.backward()
+            scaler.step(opt)
+            scaler.update()
+""",
+)
