@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.facts import frameworks
 from amplint.facts.training import is_scaler, scaler_constructors
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
 from amplint.rule import rule
@@ -64,7 +63,7 @@ def clip_error_if_nonfinite(file: SourceFile) -> Iterator[Finding]:
         if flag is None:
             continue
         place, value = flag
-        scaled = _scaler_call(file, frameworks.enclosing_function(file, ref.call))
+        scaled = _scaler_call(file, file.outermost_function(ref.call))
         if scaled is not None:
             label = Label(file.span(scaled), "the scaler handles infinite gradients")
             message = "raises on the first overflow, which is how the scaler finds its scale"

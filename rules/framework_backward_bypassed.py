@@ -66,11 +66,11 @@ def framework_backward_bypassed(file: SourceFile) -> Iterator[Finding]:
 
 def _bypassed_holder(file: SourceFile, holder: Holder) -> Iterator[Finding]:
     wrapped = frameworks.prepared(file, holder)
-    own = {frameworks.enclosing_function(file, call) for call in frameworks.calls_on(file, holder, "backward")}
+    own = {file.outermost_function(call) for call in frameworks.calls_on(file, holder, "backward")}
     if not holder.scales_gradients or (not wrapped and holder.call is not None):
         return
     for call in file.names.calls:
-        function = frameworks.enclosing_function(file, call)
+        function = file.outermost_function(call)
         if not frameworks.is_tensor_backward(call) or function in own or not frameworks.reaches(file, holder, call):
             continue
         if not _steps_prepared(file, function, wrapped):

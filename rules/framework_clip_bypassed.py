@@ -74,16 +74,13 @@ def framework_clip_bypassed(file: SourceFile) -> Iterator[Finding]:
         if not _may_scale(holder):
             continue
         wrapped = frameworks.prepared(file, holder)
-        unscales = {
-            frameworks.enclosing_function(file, call)
-            for call in frameworks.calls_on(file, holder, *_UNSCALE[holder.kind])
-        }
+        unscales = {file.outermost_function(call) for call in frameworks.calls_on(file, holder, *_UNSCALE[holder.kind])}
         for ref in file.refs:
             method = _CLIPS.get(ref.candidates[0]) if len(ref.candidates) == 1 else None
             call = ref.call
             if method is None or call is None or not frameworks.reaches(file, holder, call):
                 continue
-            function = frameworks.enclosing_function(file, call)
+            function = file.outermost_function(call)
             if function in unscales or not _is_step_of(file, function, wrapped, holder):
                 continue
             labels = [] if holder.call is None else [Label(file.span(holder.call), f"set up here by {holder.kind}")]

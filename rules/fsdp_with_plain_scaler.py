@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.facts import frameworks
 from amplint.facts.training import in_other_arm
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
 from amplint.rewrite import statements
@@ -98,9 +97,9 @@ def _is_plain_scaler(ref: Ref) -> bool:
 def _together(file: SourceFile, scaler: Ref, model: Ref) -> bool:
     """Whether scaler and sharded model belong to one function or class, and not to two arms of a test."""
     assert scaler.call is not None
-    same = frameworks.enclosing_function(file, scaler.call) is frameworks.enclosing_function(file, model.node)
-    owner = frameworks.enclosing(file, scaler.call, ast.ClassDef)
-    if not same and (owner is None or owner is not frameworks.enclosing(file, model.node, ast.ClassDef)):
+    same = file.outermost_function(scaler.call) is file.outermost_function(model.node)
+    owner = file.enclosing(scaler.call, ast.ClassDef)
+    if not same and (owner is None or owner is not file.enclosing(model.node, ast.ClassDef)):
         return False
     return not in_other_arm(file, scaler.node, model.node)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.facts import frameworks
 from amplint.facts.training import targets_of
 from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
@@ -64,7 +63,7 @@ def scale_read_after_update(file: SourceFile) -> Iterator[Finding]:
         scaler = path_of(use.value)
         if not isinstance(read, ast.Call) or not scaler:
             continue
-        function = frameworks.enclosing(file, read, *Functions) or file.tree
+        function = file.enclosing(read, *Functions) or file.tree
         undone = _undone(file, read)
         update = _last_update(file, function, scaler, read)
         if undone is None or update is None or not _is_scaled(file, function, undone, scaler, update):
@@ -92,7 +91,7 @@ def _last_update(file: SourceFile, function: ast.AST, scaler: str, read: ast.Cal
     found = None
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and (node.lineno, node.col_offset) < (read.lineno, read.col_offset):
-            if frameworks.enclosing(file, node, *Functions) not in (
+            if file.enclosing(node, *Functions) not in (
                 function,
                 None if function is file.tree else function,
             ):

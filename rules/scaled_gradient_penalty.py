@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.facts import frameworks
 from amplint.facts.precision import LoweredValues
 from amplint.facts.training import is_scaler, scale_calls, targets_of
 from amplint.facts.values import path_of
@@ -57,7 +56,7 @@ def scaled_gradient_penalty(file: SourceFile) -> Iterator[Finding]:
         call = ref.call
         if call is None or ref.candidates != ("torch.autograd.grad",) or not _creates_graph(call):
             continue
-        function = frameworks.enclosing(file, call, *Functions)
+        function = file.enclosing(call, *Functions)
         scope: ast.AST = function or file.tree
         scaled = _scaled_outputs(file, call, scope)
         if scaled is not None:
@@ -88,9 +87,7 @@ def _scaled_outputs(file: SourceFile, call: ast.Call, scope: ast.AST) -> ast.Cal
     outputs = _outputs(call)
     if outputs is None:
         return None
-    scales = [
-        scale for scale in scale_calls(file) if (frameworks.enclosing(file, scale, *Functions) or file.tree) is scope
-    ]
+    scales = [scale for scale in scale_calls(file) if (file.enclosing(scale, *Functions) or file.tree) is scope]
     for scale in scales:
         if scale in ast.walk(outputs):
             return scale

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.facts import frameworks
 from amplint.facts.training import in_other_arm, scale_calls, targets_of
 from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level
@@ -85,11 +84,11 @@ def scaled_loss_used(file: SourceFile) -> Iterator[Finding]:
 
 def _uses(file: SourceFile, assignment: ast.Assign, name: ast.Name | ast.Attribute) -> Iterator[ast.expr]:
     """The uses of the scaled value as a number, after its backward, before the name gets another value."""
-    function = frameworks.enclosing(file, assignment, *Functions) or file.tree
+    function = file.enclosing(assignment, *Functions) or file.tree
     start = (assignment.end_lineno or 0, assignment.end_col_offset or 0)
     end = min((_place(n) for n in _rebinding(function, path_of(name), assignment)), default=(1 << 30, 0))
     loads = [use for use in _loads(file, name) if start < _place(use) < end]
-    loads = [use for use in loads if (frameworks.enclosing(file, use, *Functions) or file.tree) is function]
+    loads = [use for use in loads if (file.enclosing(use, *Functions) or file.tree) is function]
     backward = next((_place(use) for use in loads if _method(file, use) == "backward"), None)
     if backward is None:
         return
@@ -162,10 +161,10 @@ def _is_unscaled_later(file: SourceFile, node: ast.AST) -> bool:
     assignment = file.parent(node)
     if not isinstance(assignment, ast.Assign):
         return False
-    function = frameworks.enclosing(file, assignment, *Functions) or file.tree
+    function = file.enclosing(assignment, *Functions) or file.tree
     for target in assignment.targets:
         for use in _loads(file, target) if isinstance(target, (ast.Name, ast.Attribute)) else ():
-            inside = (frameworks.enclosing(file, use, *Functions) or file.tree) is function
+            inside = (file.enclosing(use, *Functions) or file.tree) is function
             if inside and _place(use) > _place(assignment) and _is_unscaled(file, use):
                 return True
     return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from amplint.facts import frameworks
 from amplint.facts.training import in_other_arm, scaler_constructors, targets_of
 from amplint.facts.values import path_of
 from amplint.model import Finding, Label, Level
@@ -84,7 +83,7 @@ def _loaded(file: SourceFile) -> Iterator[tuple[str, ast.Call]]:
         if isinstance(call, ast.Call) and call.func is use and path_of(use.value):
             name = path_of(use.value)
             yield name, call
-            method = frameworks.enclosing(file, call, ast.FunctionDef, ast.AsyncFunctionDef)
+            method = file.enclosing(call, ast.FunctionDef, ast.AsyncFunctionDef)
             if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) and name.startswith("self."):
                 for site in file.values.calls(method):
                     yield name, site
@@ -98,9 +97,9 @@ def _replaces(file: SourceFile, name: str, call: ast.Call, load: ast.Call) -> bo
         return _before(load, call) and not in_other_arm(file, call, load)
     if not name.startswith("self."):
         return False
-    owner = frameworks.enclosing(file, call, ast.ClassDef)
-    method = frameworks.enclosing(file, call, ast.FunctionDef, ast.AsyncFunctionDef)
-    if owner is None or owner is not frameworks.enclosing(file, load, ast.ClassDef):
+    owner = file.enclosing(call, ast.ClassDef)
+    method = file.enclosing(call, ast.FunctionDef, ast.AsyncFunctionDef)
+    if owner is None or owner is not file.enclosing(load, ast.ClassDef):
         return False
     called = str(getattr(method, "name", ""))
     return not called.lstrip("_").startswith(_BEFORE_ALL) and called not in _BEFORE_ALL
@@ -117,7 +116,7 @@ def _tests_scaler(file: SourceFile, name: str, call: ast.Call) -> bool:
 
 def _same_function(file: SourceFile, first: ast.AST, second: ast.AST) -> bool:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return frameworks.enclosing(file, first, *kinds) is frameworks.enclosing(file, second, *kinds)
+    return file.enclosing(first, *kinds) is file.enclosing(second, *kinds)
 
 
 def _before(first: ast.expr, second: ast.expr) -> bool:

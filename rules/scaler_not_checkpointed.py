@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from amplint.facts import checkpoints
 from amplint.facts.checkpoints import Saved
-from amplint.facts.frameworks import enclosing_function
 from amplint.facts.training import scale_calls
 from amplint.facts.values import path_of
 from amplint.model import Applicability, Edit, Finding, Fix, Label, Level, Span
@@ -157,7 +156,7 @@ def _load(file: SourceFile, call: ast.Call, key: str, scaler: str, own_key: str,
 
 def _reachable(file: SourceFile, scaler: str, made: ast.AST, place: ast.AST) -> bool:
     """Whether the scaler's name means it at a place: same function and made before, or an attribute of the class."""
-    here, there = enclosing_function(file, place), enclosing_function(file, made)
+    here, there = file.outermost_function(place), file.outermost_function(made)
     if scaler.startswith("self."):
         return here is not file.tree and (here is not there or _before(made, place))
     return here is there and _before(made, place)

@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Iterator
 
-from amplint.facts import frameworks
 from amplint.facts.training import is_scaler
 from amplint.facts.values import path_of
 from amplint.model import Finding, Label, Level
@@ -68,9 +67,9 @@ def scheduler_on_skipped_step(file: SourceFile) -> Iterator[Finding]:
     for call in steps:
         if not isinstance(call.func, ast.Attribute) or not _SCHEDULER.search(path_of(call.func.value)):
             continue
-        loop = frameworks.enclosing(file, call, ast.For, ast.AsyncFor, ast.While)
+        loop = file.enclosing(call, ast.For, ast.AsyncFor, ast.While)
         for step in scaled:
-            same = frameworks.enclosing(file, step, ast.For, ast.AsyncFor, ast.While) is loop
+            same = file.enclosing(step, ast.For, ast.AsyncFor, ast.While) is loop
             if loop is not None and same and not _asks_for_the_scale(file, call, loop):
                 label = Label(file.span(step), "this step may be skipped")
                 message = "the schedule advances although the scaler may have skipped the step"

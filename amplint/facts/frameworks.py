@@ -78,7 +78,7 @@ def holders(file: SourceFile) -> Iterator[Holder]:
             if isinstance(target, ast.Name):
                 yield Holder(kind, target.id, file.scope(target).node, call)
             elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-                owner = enclosing(file, call, ast.ClassDef)
+                owner = file.enclosing(call, ast.ClassDef)
                 if owner is not None and target.value.id == "self":
                     yield Holder(kind, file.segment(target), owner, call)
     for node in file.names.scopes:
@@ -147,25 +147,6 @@ def trainer_precision(file: SourceFile) -> str | None:
 def is_mixed(precision: str | None) -> bool:
     """Whether a precision literal turns on the framework's autocast."""
     return precision in _MIXED
-
-
-def enclosing(file: SourceFile, node: ast.AST, *kinds: type[ast.AST]) -> ast.AST | None:
-    """The innermost node of some kinds around a node, None where there is none."""
-    current = file.parent(node)
-    while current is not None and not isinstance(current, kinds):
-        current = file.parent(current)
-    return current
-
-
-def enclosing_function(file: SourceFile, node: ast.AST) -> ast.AST:
-    """The outermost function around a node that lies in the same class, or the module."""
-    found: ast.AST = file.tree
-    current = file.parent(node)
-    while current is not None and not isinstance(current, ast.ClassDef):
-        if isinstance(current, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            found = current
-        current = file.parent(current)
-    return found
 
 
 def is_tensor_backward(call: ast.Call) -> bool:
