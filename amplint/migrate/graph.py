@@ -11,6 +11,7 @@ from amplint.migrate.tree import (
     FUNCTIONS,
     LOOPS,
     assigned_paths,
+    blocks,
     chain,
     header,
     overlaps,
@@ -213,7 +214,7 @@ class Graph:
                 continue
             seen.add((path, use))
             reaching = self.reaching(path, use)
-            if not reaching:
+            if not reaching and not _is_cut(path, use):
                 open_paths.add(path)
                 if path in self.tainted or path.split(".", 1)[0] in self.tainted:
                     rooted.add(use)
@@ -223,7 +224,8 @@ class Graph:
                         found.add(statement)
                         rooted.add(statement)
                     # Data, or what was sampled or measured; only a container of this name could bring a graph.
-                    open_paths |= {p for p in self.value_paths(value) if not self.reaching(p, statement)}
+                    if not self._cuts(value):
+                        open_paths |= {p for p in self.value_paths(value) if not self.reaching(p, statement)}
                     continue
                 found.add(statement)
                 users.setdefault(statement, set()).add(use)
@@ -254,6 +256,15 @@ class Graph:
     def is_without_grad(self, statement: ast.stmt) -> bool:
         """Whether all that a statement of a slice computes with was computed without gradients."""
         return statement in self._sliced and statement not in self._trained
+
+    def _cuts(self, value: ast.expr) -> bool:
+        """Whether an expression would give no graph even if all that it reads had one, as behind `detach()`."""
+        outer = self.tainted
+        self.tainted = outer | self.value_paths(value)
+        try:
+            return not self.is_graph(value)
+        finally:
+            self.tainted = outer
 
     def _begins_graph(self, value: ast.expr) -> bool:
         """Whether an expression makes a graph of weights or parameters itself."""
@@ -340,3 +351,22 @@ class Graph:
     def is_read(self, path: str, node: ast.AST) -> bool:
         """Whether an expression reads a path or a part of it."""
         return any(overlaps(path, other) for other in paths_in(node))
+
+
+def _is_cut(path: str, use: ast.stmt) -> bool:
+    """Whether a statement reads a path only behind `detach()` or the like, so that no graph comes through it."""
+    stack: list[tuple[ast.AST, bool]] = [(node, False) for node in ast.iter_child_nodes(use)]
+    inner = {id(member) for block in blocks(use) for member in block}
+    found = False
+    while stack:
+        node, cut = stack.pop()
+        if id(node) in inner:
+            continue
+        if isinstance(node, (ast.Name, ast.Attribute)) and path_of(node) == path:
+            if not cut:
+                return False
+            found = True
+            continue
+        cut = cut or (isinstance(node, ast.Attribute) and node.attr in ("detach", "item", "numpy", "tolist", "data"))
+        stack += [(child, cut) for child in ast.iter_child_nodes(node)]
+    return found

@@ -156,10 +156,9 @@ class HalfValues:
             return self._attribute_may_be(path, at, way)
         if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, root):
             return path in graph.tainted
-        if owner in self.facts.module_inits and owner.name != "__init__" and not way.surely:
-            return True
         calls = self.file.values.calls(owner)
-        if not calls and owner in self._reached and not way.surely:
+        unseen = owner in self.facts.module_inits or (not calls and owner in self._reached)
+        if unseen and owner.name != "__init__" and not way.surely:
             return True  # another file calls it
         given = [(call, self.file.values.argument(call, owner, root)) for call in calls]
         return any(value is not None and self._may_be(value, self.file.statement(call), way) for call, value in given)

@@ -20,6 +20,7 @@ from amplint.migrate.half import HalfValues
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.probabilities import Probabilities, is_probability_loss
 from amplint.migrate.regions import Run
+from amplint.migrate.sigmoids import UnchangedSigmoids
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import FUNCTIONS
 from amplint.model import Span
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _SMALLEST = 6e-8
 """The smallest positive float16 is about this."""
 _LOGS = frozenset(("log", "log2", "log10", "log1p", "log_"))
+_PICKS = frozenset(("gather", "index_select", "select", "squeeze", "unsqueeze", "view", "reshape", "flatten", "take"))
 _SAFE_LOG_ARGUMENTS = frozenset(("softmax", "exp", "sum", "norm", "logsumexp", "tensor", "cumsum", "cumprod"))
 _REJECTS_HALF = frozenset(
     (
@@ -286,13 +288,28 @@ class Numerics:
         if argument is None:
             return
         self._exponentials.clear()
-        if self._is_safe_log(argument, 0):
+        if self._is_safe_log(argument, 0) or self._is_of_softmax(argument):
             for exponential in self._exponentials:
                 self._float_exponential(exponential)
         elif self.half.may_be_rounded(argument):
             raise RefusalError(
                 call, "a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1"
             )
+
+    def _is_of_softmax(self, node: ast.expr) -> bool:
+        """Whether a value is surely picked from results of softmax, also in a model that returns several."""
+        while True:
+            if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+                node = node.value
+            elif isinstance(node, ast.Call) and self._name(node) in _PICKS and self.file.resolve(node.func):
+                node = node.args[0] if node.args else node.func
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _PICKS:
+                node = node.func.value
+            else:
+                break
+        found = UnchangedSigmoids(self.facts, self.sinks).behind(node) or []
+        self._exponentials += found
+        return bool(found) and all(self._name(call).lower() == "softmax" for call in found)
 
     def _float_exponential(self, call: ast.Call) -> None:
         """`torch.exp(x)` under a logarithm becomes `torch.exp(x.float())`, which CUDA does by itself and the CPU does

@@ -85,8 +85,12 @@ class Sinks:
             root = path.split(".", 1)[0]
             if isinstance(sink.owner, FUNCTIONS) and self.is_parameter(sink.owner, root):
                 further += self._callers(sink, root)
+                if "." in path:
+                    self._check_outside(sink, path)
             elif root == "self" and "." in path:
                 explained |= self._attribute(sink, path)
+                if path.count(".") > 1:
+                    self._check_outside(sink, path)
             else:
                 self._check_outside(sink, path)
         self.nodes.setdefault(sink.owner, set()).update(nodes)
@@ -142,6 +146,16 @@ class Sinks:
                         found = True
         return found
 
+    def _brings_graph(self, value: ast.expr, call: ast.Call, owner: Function | ast.Module) -> bool:
+        """Whether what a call puts into a container has a graph, which nothing has that was computed without
+        gradients."""
+        graph = self.graph(owner)
+        if not graph.is_graph(value) or self.file.regions.without_grad(call):
+            return False
+        statements, _ = graph.slice(value, self.file.statement(call))
+        nodes = graph.nodes_of(statements)
+        return not nodes or any(not graph.is_without_grad(statement) for statement in nodes)
+
     def _check_outside(self, sink: Sink, path: str) -> None:
         """A value of the module, of a closure or of an object must not bring a graph that is made elsewhere."""
         last = path.rsplit(".", 1)[-1]
@@ -152,7 +166,7 @@ class Sinks:
                 if not isinstance(call, ast.Call) or not filled or filled.rsplit(".", 1)[-1] != last:
                     continue
                 owner = owner_of(self.file, call)
-                if owner is not sink.owner and any(self.graph(owner).is_graph(arg) for arg in call.args):
+                if owner is not sink.owner and any(self._brings_graph(arg, call, owner) for arg in call.args):
                     raise RefusalError(
                         sink.call,
                         f"the graph comes to this loss through the container `{path}`, which another function fills",

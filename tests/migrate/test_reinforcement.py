@@ -402,3 +402,79 @@ def test_a_product_before_numpy_is_cast_behind_it() -> None:
         """
     )
     assert "        values = out.softmax(1).matmul(support).detach().float().numpy()\n" in text
+
+
+MEMORY = """
+class Memory:
+    def __init__(self):
+        self.log_probs = []
+
+memory = Memory()
+critic = nn.Linear(4, 1).to(device)
+optimizer = torch.optim.Adam([*model.parameters(), *critic.parameters()])
+
+def act(x):
+    log_probs = F.log_softmax(model(x), dim=1)
+    memory.log_probs.append(KEPT)
+    return log_probs.argmax(1)
+
+def learn(memory, x, rewards):
+    gain = rewards - critic(x)
+    loss = gain.pow(2).mean() - (torch.cat(memory.log_probs) * gain.detach()).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+for x, y in batches:
+    act(x)
+    learn(memory, x, y)
+"""
+
+
+class TestMemories:
+    """A loss may have one part of its graph in view and another in an object that a second function fills."""
+
+    def test_a_part_that_comes_through_one_is_refused(self) -> None:
+        assert refusal(MEMORY.replace("KEPT", "log_probs")) == (
+            "line 26: the graph comes to this loss through the container `memory.log_probs`, which another function "
+            "fills"
+        )
+
+    def test_what_is_cut_off_before_is_data(self) -> None:
+        text = migrated(MEMORY.replace("KEPT", "log_probs.detach()"))
+        assert f"    {REGION}\n        gain = rewards - critic(x)\n" in text
+
+    def test_what_is_cut_off_behind_is_data(self) -> None:
+        text = MEMORY.replace("KEPT", "log_probs")
+        text = migrated(text.replace("torch.cat(memory.log_probs)", "torch.cat(memory.log_probs).detach()"))
+        assert f"    {REGION}\n        gain = rewards - critic(x)\n" in text
+
+
+class TestLogarithmsOfPolicies:
+    MODEL = """
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.layer(x)
+        return F.softmax(x[:, :2], dim=1), x[:, 2]
+
+policy = Policy().to(device)
+optimizer = torch.optim.Adam(policy.parameters())
+for x, y in batches:
+    probabilities, values = policy(x)
+    loss = (values - LOG).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+    def test_one_of_several_results_of_a_model_may_be_a_softmax(self) -> None:
+        text = self.MODEL.replace("LOG", "torch.log(probabilities.gather(1, y))")
+        text = migrate_source(HEAD + text, "train.py").text
+        assert "        return F.softmax(x[:, :2].float(), dim=1), x[:, 2]\n" in text
+
+    def test_what_is_computed_of_it_is_not(self) -> None:
+        assert "a logarithm is taken by hand" in refusal(self.MODEL.replace("LOG", "torch.log(1 - probabilities)"))
