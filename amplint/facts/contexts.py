@@ -181,6 +181,8 @@ class ContextReader:
         """The device types that an expression may be, by the constants in view (`cuda` for `"cuda:0"`)."""
         found: set[str] = set()
         for value in self._file.values.of(node):
+            if self._asks_machine(value):
+                return frozenset()
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
                 found.add(value.value.split(":")[0])
             elif isinstance(value, ast.JoinedStr) and value.values and isinstance(value.values[0], ast.Constant):
@@ -190,13 +192,21 @@ class ContextReader:
                 found |= self.devices(value.value)
             elif isinstance(value, ast.Call) and value.args and self._file.resolve(value.func) == ("torch.device",):
                 found |= self.devices(value.args[0])
-            elif isinstance(value, ast.Call) and "torch.accelerator.current_accelerator" in (
-                self._file.resolve(value.func)
-            ):
-                return frozenset()  # whatever the machine has
         if isinstance(node, ast.Attribute) and node.attr == "type":
             found |= self.devices(node.value)
         return frozenset(found)
+
+    def _asks_machine(self, value: ast.AST | None) -> bool:
+        """Whether a device is whatever the machine has: `torch.accelerator.current_accelerator()`, or its type."""
+        while isinstance(value, (ast.Attribute, ast.Call)):
+            if isinstance(value, ast.Call):
+                names = self._file.resolve(value.func)
+                if "torch.accelerator.current_accelerator" in names:
+                    return True
+                value = value.args[0] if value.args and names == ("torch.device",) else None
+            else:
+                value = value.value
+        return False
 
     def dtypes(self, node: ast.expr) -> frozenset[str]:
         """The dtypes that an expression may be, empty unless all of its values in view are dtypes."""

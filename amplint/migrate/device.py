@@ -218,11 +218,20 @@ def _of_name(file: SourceFile, expression: ast.expr) -> Device:
     is_object = bool(values) and all(isinstance(v, ast.Call) and set(file.resolve(v.func)) & _OBJECTS for v in values)
     if is_object or only(Classifier(file).of(expression), DEVICE):
         return Device(f"{text}.type", f'{text}.type == "cuda"')
-    if values and all(isinstance(v, ast.Constant) and v.value in ("cuda", "cpu", "mps", "xpu") for v in values):
-        if all(v.value == "cuda" for v in values):  # type: ignore[union-attr]
+    if values and all(_is_type(file, v) for v in values):
+        if all(isinstance(v, ast.Constant) and v.value == "cuda" for v in values):
             return Device(text, "")
         return Device(text, f'{text} == "cuda"')
     return Device(f"torch.device({text}).type", f'torch.device({text}).type == "cuda"')
+
+
+def _is_type(file: SourceFile, value: ast.AST | None) -> bool:
+    """Whether a value is a device's type, without a number: a string, or `current_accelerator().type`."""
+    if isinstance(value, ast.Constant):
+        return value.value in ("cuda", "cpu", "mps", "xpu")
+    if not isinstance(value, ast.Attribute) or value.attr != "type" or not isinstance(value.value, ast.Call):
+        return False
+    return "torch.accelerator.current_accelerator" in file.resolve(value.value.func)
 
 
 def _may_be_none(file: SourceFile, call: ast.Call) -> bool:

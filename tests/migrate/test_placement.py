@@ -181,3 +181,12 @@ def test_it_is_made_behind_the_branches_that_make_optimizers() -> None:
     loop = "for epoch in range(3):\n    train()\n    optimizer = torch.optim.ASGD(model.parameters())\n"
     result = migrate_source(text + GLOBAL + loop, "train.py")
     assert f"lr=0.1)\n{SCALER}\n" in result.text
+
+
+def test_the_type_of_an_accelerator_is_a_string_without_a_number() -> None:
+    asked = 'torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu"'
+    text = HEAD.replace('torch.device("cuda" if torch.cuda.is_available() else "cpu")', asked) + LOOP
+    text = text.replace("net(x)", "model(x)").replace("opt.", "optimizer.")
+    result = migrate_source(text, "train.py")
+    assert 'scaler = torch.amp.GradScaler("cuda", enabled=device == "cuda")\n' in result.text
+    assert "with torch.autocast(device_type=device, dtype=torch.float16, enabled=scaler.is_enabled()):\n" in result.text
