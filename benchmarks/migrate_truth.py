@@ -91,7 +91,7 @@ def main() -> None:
         f"{arguments.programs} scripts in {time.monotonic() - started:.0f} s, of which {counts[INVALID]} fail by "
         f"themselves: {counts[RIGHT]} right, {counts[REFUSED]} refused, {counts[WRONG]} wrong"
     )
-    for kind in (REFUSED, WRONG):
+    for kind in (INVALID, REFUSED, WRONG):
         for reason, seeds in sorted(found[kind].items(), key=lambda item: -len(item[1])):
             print(f"{kind} {len(seeds)} x {reason}\n    seeds {' '.join(map(str, seeds[:12]))}", flush=True)
     for reason, seeds in found[WRONG].items():

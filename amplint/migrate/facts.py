@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.training import is_loss_name, is_model_call, losses
 from amplint.facts.values import Function, is_self, path_of
-from amplint.migrate import backward_calls
+from amplint.migrate import backward_calls, iteration
 from amplint.migrate.tree import FUNCTIONS, base_path, walk
 
 if TYPE_CHECKING:
@@ -281,18 +281,7 @@ class Facts:
 
     def iterated(self, node: ast.expr) -> ast.expr | None:
         """The collection that a loop variable runs over, None for any other expression."""
-        if not isinstance(node, ast.Name):
-            return None
-        current: ast.AST | None = node
-        while current is not None and not isinstance(current, FUNCTIONS):
-            if isinstance(current, (ast.For, ast.AsyncFor)) and _binds(current.target, node.id):
-                return current.iter
-            for generator in getattr(current, "generators", ()):
-                if _binds(generator.target, node.id):
-                    iterated: ast.expr = generator.iter
-                    return iterated
-            current = self.file.parent(current)
-        return None
+        return iteration.collection_of(self.file, node)
 
     # -- backward and gradients ---------------------------------------------------------------------------------------
 
@@ -436,10 +425,6 @@ class Facts:
     def calls_reader(self, call: ast.Call) -> bool:
         """Whether a call runs a function of the file that reads gradients."""
         return any(function in self.gradient_readers for function in self.file.values.functions(call))
-
-
-def _binds(target: ast.expr, name: str) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(target))
 
 
 def _is_none(node: ast.expr) -> bool:

@@ -8,22 +8,38 @@ refuse the migration. A loop is taken to run at least once.
 from __future__ import annotations
 
 import ast
-from itertools import chain as joined
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function
+from amplint.migrate import partial
 from amplint.migrate.facts import Facts
+from amplint.migrate.iteration import loop_around
 from amplint.migrate.model import RefusalError
-from amplint.migrate.ownership import NO_NAMES, Model, Names, Optimizer, Ownership, Reach
+from amplint.migrate.ownership import NO_NAMES, Names, Optimizer, Ownership, Reach
 from amplint.migrate.sinks import Sinks
+from amplint.migrate.stages import (
+    NONE,
+    NOTHING,
+    OPEN,
+    READY,
+    SCALED,
+    SPOILT,
+    STEPPED,
+    TWICE,
+    UNSCALED,
+    Flow,
+    Plan,
+    State,
+    join,
+    met,
+)
 from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, header, owner_of, walk
 from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
-NONE, SCALED, UNSCALED, SPOILT, TWICE = "none", "scaled", "unscaled", "spoilt", "unscaled twice"
-READY, OPEN, STEPPED = "ready", "unscaled by hand", "stepped"
 _ROUNDS = 12
 _DEPTH = 8
 _LEFT_OVER = (
@@ -34,75 +50,6 @@ _SHARED = "two optimizers share parameters, whose gradients would be unscaled tw
 _NO_GRADIENTS = (
     "this optimizer may step without gradients, which is an error under a scaler; step it where they are made"
 )
-
-Stage = tuple[str, str]
-_START: frozenset[Stage] = frozenset(((NONE, READY),))
-_NOTHING: frozenset[bool] = frozenset((False,))
-
-
-class Plan(NamedTuple):
-    """What is written: optimizers that are unscaled before a statement, and those whose scaler is updated behind."""
-
-    unscaled: dict[ast.stmt, list[ast.expr]]
-    updated: dict[ast.stmt, list[ast.expr]]
-
-
-class State:
-    """What may be true at a place: the stages of each optimizer, and whether each scaler has seen a step.
-
-    `cleared` are the models whose gradients were reset since anything went backward.
-    """
-
-    __slots__ = ("cleared", "seen", "stages")
-
-    def __init__(
-        self,
-        stages: dict[Optimizer, frozenset[Stage]] | None = None,
-        seen: dict[ast.AST | None, frozenset[bool]] | None = None,
-        cleared: frozenset[Model] = frozenset(),
-    ) -> None:
-        self.stages = dict(stages or {})
-        self.seen = dict(seen or {})
-        self.cleared = cleared
-
-    def copy(self) -> State:
-        """A state of its own."""
-        return State(self.stages, self.seen, self.cleared)
-
-    def of(self, optimizer: Optimizer) -> frozenset[Stage]:
-        """The stages that an optimizer may be in."""
-        return self.stages.get(optimizer, _START)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, State):
-            return False
-        return (self.stages, self.seen, self.cleared) == (other.stages, other.seen, other.cleared)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class Flow(NamedTuple):
-    """The states in which a block is left, by the way it is left; None where it is not left that way."""
-
-    ends: State | None
-    breaks: State | None = None
-    continues: State | None = None
-    returns: State | None = None
-
-
-def join(*states: State | None) -> State | None:
-    """What may be true where several ways meet."""
-    given = [state for state in states if state is not None]
-    if not given:
-        return None
-    found = State(cleared=frozenset.intersection(*(state.cleared for state in given)))
-    for optimizer in joined.from_iterable(state.stages for state in given):
-        if optimizer not in found.stages:
-            found.stages[optimizer] = frozenset().union(*(state.of(optimizer) for state in given))
-    for scaler in joined.from_iterable(state.seen for state in given):
-        if scaler not in found.seen:
-            found.seen[scaler] = frozenset().union(*(state.seen.get(scaler, _NOTHING) for state in given))
-    return found
 
 
 class Gradients:
@@ -123,6 +70,7 @@ class Gradients:
         """Run the module, then what nobody in the file calls, in any order and any number of times."""
         for step in self.facts.steps:
             self.known.update(self.ownership.optimizers(step.func.value, NO_NAMES))  # type: ignore[attr-defined]
+        partial.check(self.ownership, self.ownership.frozen, self.known)
         self._block(self.file.tree.body, State(), NO_NAMES)
         roots = [f for f in self.facts.functions if f in self._functions and not self.file.values.calls(f)]
         state: State | None = State()
@@ -214,18 +162,32 @@ class Gradients:
         inner = blocks(statement)
         if not inner:
             return Flow(state)
+        if self._is_boundary(statement):
+            return Flow(join(self._block(inner[0], state.copy(), names).ends, self._never_stepped(state)))
         flows = [self._block(block, state.copy(), names) for block in inner]
         always = isinstance(statement, (ast.With, ast.AsyncWith)) or (isinstance(statement, ast.If) and len(inner) > 1)
-        return self._met([*flows, *(() if always else (Flow(state),))])
+        return met([*flows, *(() if always else (Flow(state),))])
+
+    def _is_boundary(self, statement: ast.stmt) -> bool:
+        """Whether a statement is `if i % k == 0: optimizer.zero_grad()` where all steps are under
+        `if (i + 1) % k == 0`, so that it runs behind each of them."""
+        if not isinstance(statement, ast.If) or statement.orelse:
+            return False
+        match = re.fullmatch(r"(\w+) % (.+) == 0", ast.unparse(statement.test))
+        if match is None or not all(isinstance(s, ast.Expr) for s in statement.body):
+            return False
+        wanted = f"({match[1]} + 1) % {match[2]} == 0"
+        tests = [
+            [ast.unparse(s.test) for s in chain(self.file, self.file.statement(step)) if isinstance(s, ast.If)]
+            for step in self.facts.steps
+        ]
+        return all(any(test == wanted or test.startswith(f"{wanted} or ") for test in around) for around in tests)
 
     @staticmethod
-    def _met(flows: list[Flow]) -> Flow:
-        return Flow(
-            join(*(flow.ends for flow in flows)),
-            join(*(flow.breaks for flow in flows)),
-            join(*(flow.continues for flow in flows)),
-            join(*(flow.returns for flow in flows)),
-        )
+    def _never_stepped(state: State) -> State:
+        """A state without the stages behind a step."""
+        stages = {o: frozenset(s for s in found if s[0] != UNSCALED) for o, found in state.stages.items()}
+        return State({o: found for o, found in stages.items() if found}, state.seen)
 
     def _try(self, statement: ast.Try, state: State, names: Names) -> Flow:
         body = self._block(statement.body, state.copy(), names)
@@ -233,12 +195,12 @@ class Gradients:
         tried = self._block(statement.orelse, body.ends, names) if statement.orelse else body
         flows = [body._replace(ends=None), tried]
         flows += [self._block(handler.body, failed, names) for handler in statement.handlers]
-        met = self._met(flows)
+        tried_or_failed = met(flows)
         if not statement.finalbody:
-            return met
-        last = [self._block(statement.finalbody, state, names) for state in met]
+            return tried_or_failed
+        last = [self._block(statement.finalbody, state, names) for state in tried_or_failed]
         through = Flow(last[0].ends, last[1].ends, last[2].ends, last[3].ends)
-        return self._met([through, *(flow._replace(ends=None) for flow in last)])
+        return met([through, *(flow._replace(ends=None) for flow in last)])
 
     def _loop(self, loop: ast.For | ast.AsyncFor | ast.While, state: State, names: Names) -> Flow:
         self._events(header(loop), state, names)
@@ -262,7 +224,8 @@ class Gradients:
         return isinstance(loop, (ast.For, ast.AsyncFor)) and any(
             isinstance(node, ast.Attribute)
             and node.attr in ("step", "zero_grad")
-            and self.facts.iterated(node.value) is loop.iter
+            and isinstance(node.value, ast.Name)
+            and loop_around(self.file, node.value) is loop
             for node in walk(loop)
         )
 
@@ -395,9 +358,9 @@ class Gradients:
             )
 
     def _update(self, scaler: ast.AST | None, state: State, at: ast.AST) -> None:
-        if False in state.seen.get(scaler, _NOTHING):
+        if False in state.seen.get(scaler, NOTHING):
             raise RefusalError(at, "the scaler may be updated here without a step since the last update")
-        state.seen[scaler] = _NOTHING
+        state.seen[scaler] = NOTHING
         for optimizer in {*self.known, *state.stages}:
             if self._scaler(optimizer) is scaler or None in (scaler, self._scaler(optimizer)):
                 state.stages[optimizer] = frozenset(

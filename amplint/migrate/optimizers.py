@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from amplint.facts.values import Function, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.migrate.tree import FUNCTIONS, base_path, owner_of, walk
+from amplint.migrate.tree import FUNCTIONS, base_path, overlaps, owner_of, walk
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -115,3 +115,28 @@ def modules_of(file: SourceFile, step: ast.Call) -> set[str]:
                 if isinstance(node, ast.Attribute) and node.attr == "parameters" and path_of(node.value)
             }
     return found
+
+
+def concerns(facts: Facts, members: list[ast.stmt], step: ast.Call, steps: list[ast.Call]) -> bool:
+    """Whether gradients that statements use belong to a step's optimizer: all do where there is one.
+
+    Where this can't be told, all optimizers are unscaled; a later look at all ways refuses where one has no gradients
+    yet. Raises `RefusalError` where the one optimizer surely has other parameters.
+    """
+    file = facts.file
+    mine = modules_of(file, step)
+    used = {
+        path_of(node.value)
+        for member in members
+        for node in walk(member)
+        if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters") and path_of(node.value)
+    }
+    if len({ast.dump(other.func) for other in steps}) == 1:
+        own = any(overlaps(one, other) for one in used for other in mine)
+        if mine and used and is_made_here(file, step) and not own:
+            raise RefusalError(step, "the gradients that are used are not those of the optimizer's own parameters")
+        return True
+    for call in (n for member in members for n in walk(member) if isinstance(n, ast.Call) and facts.calls_reader(n)):
+        used |= {path_of(argument) for argument in call.args if facts.is_module(argument)} or {""}
+    known = set().union(*(modules_of(file, other) for other in steps))
+    return not mine or not used <= known or bool(used & mine)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.facts.values import is_self, path_of, returns
 from amplint.migrate.facts import Facts
-from amplint.migrate.sinks import Sinks
 from amplint.migrate.traces import Trace
 from amplint.migrate.tree import FUNCTIONS, base_path, chain, owner_of
 
 if TYPE_CHECKING:
+    from amplint.migrate.sinks import Sinks
     from amplint.source import SourceFile
 
-_PARAMETERS = frozenset(("parameters", "named_parameters", "trainable_parameters"))
+PARAMETERS = frozenset(("parameters", "named_parameters", "trainable_parameters"))
 _SAME = frozenset(("to", "cuda", "cpu", "train", "eval", "float", "requires_grad_"))
 _COLLECTIONS = (ast.Call, ast.BinOp, ast.List, ast.ListComp, ast.Tuple)
 _CONTAINERS = frozenset(
@@ -139,6 +139,8 @@ class Ownership:
     def _given(self, root: ast.AST, depth: int) -> set[Model] | None:
         """The models whose parameters an expression names; None where it names others too."""
         found: set[Model] = set()
+        if any(_is_filtered(node) for node in ast.walk(root)):
+            return None
         targets = [g.target for node in ast.walk(root) for g in getattr(node, "generators", ())]
         own = {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
         stack: list[ast.AST] = [*root.args, *root.keywords] if isinstance(root, ast.Call) and depth == 0 else [root]
@@ -149,7 +151,7 @@ class Ownership:
             if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
                 stack += [*node.args, *node.keywords]
                 continue
-            if isinstance(node, ast.Attribute) and node.attr in _PARAMETERS:
+            if isinstance(node, ast.Attribute) and node.attr in PARAMETERS:
                 models = self.models(node.value, NO_NAMES)
                 if models is None:
                     return None
@@ -294,11 +296,11 @@ class Ownership:
         trace.expression(expression, statement, True)
         if trace.unknown:
             return Reach(None, None)
-        sure = frozenset(m for m in trace.sure if m.maker in self._renewed or not self.contains(self._frozen, {m}))
+        sure = frozenset(m for m in trace.sure if m.maker in self._renewed or not self.contains(self.frozen, {m}))
         return Reach(frozenset(trace.may), sure)
 
     @cached_property
-    def _frozen(self) -> frozenset[Model]:
+    def frozen(self) -> frozenset[Model]:
         """The models that are frozen and never thawed."""
         found: set[Model] = set()
         for use in self.file.names.attributes.get("requires_grad", ()):
@@ -309,7 +311,7 @@ class Ownership:
                 return frozenset()
             loop = next((s for s in chain(self.file, assign)[1:] if isinstance(s, ast.For)), None)
             for node in ast.walk(loop.iter) if loop is not None else ():
-                if isinstance(node, ast.Attribute) and node.attr in _PARAMETERS:
+                if isinstance(node, ast.Attribute) and node.attr in PARAMETERS:
                     found |= self.models(node.value, NO_NAMES) or set()
         for use in self.file.names.attributes.get("requires_grad_", ()):
             call = self.file.parent(use)
@@ -322,7 +324,7 @@ class Ownership:
     def _renewed(self) -> frozenset[ast.AST]:
         """The models that get a new part, such as a head (`model.fc = nn.Linear(...)`), which is not frozen."""
         found: set[ast.AST] = set()
-        for statement in ast.walk(self.file.tree) if self._frozen else ():
+        for statement in ast.walk(self.file.tree) if self.frozen else ():
             for target in statement.targets if isinstance(statement, ast.Assign) else ():
                 while isinstance(target, (ast.Attribute, ast.Subscript)):
                     target = target.value
@@ -340,6 +342,14 @@ def _moved(node: ast.expr) -> ast.expr:
 
 def _is_false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
+
+
+def _is_filtered(node: ast.AST) -> bool:
+    """Whether only some of several parameters are taken, by something else than that they need gradients."""
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
+        return any("requires_grad" not in ast.unparse(test) for g in node.generators for test in g.ifs)
+    is_filter = isinstance(node, ast.Call) and path_of(node.func) == "filter" and node.args
+    return bool(is_filter) and "requires_grad" not in ast.unparse(node.args[0])  # type: ignore[attr-defined]
 
 
 def _related(one: str, other: str) -> bool:

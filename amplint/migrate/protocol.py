@@ -12,7 +12,7 @@ from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.gradients import Gradients, Plan
 from amplint.migrate.model import RefusalError
-from amplint.migrate.optimizers import OptimizersInView, is_made_here, modules_of
+from amplint.migrate.optimizers import OptimizersInView, concerns
 from amplint.migrate.scaler import Scalers
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.strangers import Strangers
@@ -35,6 +35,9 @@ from amplint.rewrite.statements import siblings
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
+_CLOSURE = "the optimizer gets a closure, which may run the model more than once; GradScaler can't follow that"
+_WRAPPED = "the optimizer is wrapped in another object; its inner optimizer must be given to the scaler"
+
 
 class Protocol:
     """The steps of one file, planned and written to an editor; raises `RefusalError` where an order can't be proved."""
@@ -53,6 +56,7 @@ class Protocol:
         self._backward_functions = facts.closure_of(facts.owners(list(facts.backwards)))
         self.strangers = Strangers(facts, self._goes_backward, self._takes_step)
         self.plan = Plan({}, {})
+        self.bound: dict[ast.Call, str] = {}
 
     def write(self) -> None:
         """Plan and write everything."""
@@ -96,14 +100,9 @@ class Protocol:
     def _check_step(self, owner: Function | ast.Module, step: ast.Call) -> None:
         statement = self.file.statement(step)
         if step.args or step.keywords:
-            raise RefusalError(
-                step,
-                "the optimizer gets a closure, which may run the model more than once; GradScaler can't follow that",
-            )
+            raise RefusalError(step, _CLOSURE)
         if self.facts.is_wrapper(step.func.value):  # type: ignore[attr-defined]
-            raise RefusalError(
-                step, "the optimizer is wrapped in another object; its inner optimizer must be given to the scaler"
-            )
+            raise RefusalError(step, _WRAPPED)
         if not isinstance(statement, ast.Expr):
             raise RefusalError(step, "what `step()` returns is used, and a scaler's step returns nothing")
         if not self._has_backward_before(owner, statement):
@@ -166,6 +165,10 @@ class Protocol:
                     return True
                 if any(self._resets(node, statement) for node in walk(earlier)):
                     return False
+            around = self.file.parent(current)
+            body = around.body if isinstance(around, ast.Try) and block is around.orelse else []
+            if any(self._surely_backward(s) for s in body):
+                return True  # the else of a try runs behind its body
         return False
 
     def _check_leftover(self, earlier: ast.stmt, statement: ast.stmt, current: ast.stmt) -> None:
@@ -285,7 +288,8 @@ class Protocol:
             return any(self._surely_steps(s, group) for s in member.body if any(n in group for n in walk(s)))
         return isinstance(member, ast.For) and all(self._is_over_optimizers(member, step) for step in group)
 
-    def _identity(self, step: ast.Call) -> str:
+    @staticmethod
+    def _identity(step: ast.Call) -> str:
         return ast.dump(step.func.value)  # type: ignore[attr-defined]
 
     def _check_way(self, block: list[ast.stmt], first: int, last: int) -> None:
@@ -321,7 +325,7 @@ class Protocol:
                     raise RefusalError(
                         node, "infinite gradients raise here, and a scaler meets them as a matter of course"
                     )
-        if not self._concerns(members, step):
+        if not concerns(self.facts, members, step, self.steps_of[owner_of(self.file, step)]):
             return
         scaler = self.scalers.text_for([optimizer], statement)
         receiver = self.file.segment(optimizer)
@@ -342,7 +346,10 @@ class Protocol:
                 current = outer
             else:
                 break
-        return siblings(self.file, current), current
+        block, own = siblings(self.file, current), siblings(self.file, statement)
+        if self._uses_before(block, current) is None and self._uses_before(own, statement) is not None:
+            return own, statement
+        return block, current
 
     def _uses_before(self, block: list[ast.stmt], at: ast.stmt) -> ast.stmt | None:
         """The first statement of the block, behind the last backward before the step, that uses gradients."""
@@ -353,31 +360,6 @@ class Protocol:
         members = block[start : block.index(at)]
         uses, may_use = self.facts.uses_gradient, self.strangers.may_use
         return next((m for m in members if any(uses(n) or may_use(n) for n in walk(m))), None)
-
-    def _concerns(self, members: list[ast.stmt], step: ast.Call) -> bool:
-        """Whether gradients that are used belong to the step's optimizer: all do where there is one."""
-        owner = owner_of(self.file, step)
-        others = {self._identity(other) for other in self.steps_of[owner]}
-        mine = modules_of(self.file, step)
-        used = {
-            path_of(node.value)
-            for member in members
-            for node in walk(member)
-            if isinstance(node, ast.Attribute)
-            and node.attr in ("parameters", "named_parameters")
-            and path_of(node.value)
-        }
-        if len(others) == 1:
-            if mine and used and is_made_here(self.file, step) and not used & mine:
-                raise RefusalError(step, "the gradients that are used are not those of the optimizer's own parameters")
-            return True
-        for member in members:
-            for node in walk(member):
-                if isinstance(node, ast.Call) and self.facts.calls_reader(node):
-                    used |= {path_of(argument) for argument in node.args if self.facts.is_module(argument)} or {""}
-        known = set().union(*(modules_of(self.file, other) for other in self.steps_of[owner]))
-        # Where this can't be told, all are unscaled here; `Gradients` refuses where one has no gradients yet.
-        return not mine or not used <= known or bool(used & mine)
 
     def _check_gradient_uses(self) -> None:
         """Every use of gradients must be of unscaled ones: behind the backward, in a block that leads to a step."""
@@ -440,8 +422,6 @@ class Protocol:
         bound = any(sink.call is call and sink.direct for sink in self.sinks.all)
         graph = self.sinks.graph(owner_of(self.file, call))
         write_backward(self.facts, graph, self.editor, call, scaler, self.bound.get(call, "") if bound else "")
-
-    bound: dict[ast.Call, str]
 
 
 def _raises_on_overflow(call: ast.Call) -> bool:

@@ -165,6 +165,38 @@ REFUSED = {
         """,
         f"line 24: {SHARED}",
     ),
+    "gradients of parameters that no optimizer holds": (
+        """
+        whole = nn.Sequential(net, head)
+        for x, y in batches:
+            opt.zero_grad()
+            F.mse_loss(net(x) + head(x), y).backward()
+            nn.utils.clip_grad_norm_(whole.parameters(), 1.0)
+            opt.step()
+        """,
+        "line 16: the gradients that are used are not those of the optimizer's own parameters",
+    ),
+    "gradients of a model of which a part is trained": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(4, 4)
+                self.head = nn.Linear(4, 2)
+
+            def forward(self, x):
+                return self.head(self.body(x))
+
+        both = Net()
+        tuned = torch.optim.SGD(both.head.parameters(), lr=0.1)
+        for x, y in batches:
+            tuned.zero_grad()
+            F.mse_loss(both(x), y).backward()
+            print(sum(p.grad.norm() for p in both.parameters()))
+            tuned.step()
+        """,
+        "line 25: gradients of parameters that no optimizer holds are used here",
+    ),
     "several tensors at once": (
         """
         for x, y in batches:
@@ -285,6 +317,77 @@ MIGRATED = {
             loss.backward()
             both.step()
         """,
+    "parts that are all of a model": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(4, 4)
+                self.head = nn.Linear(4, 2)
+
+            def forward(self, x):
+                return self.head(torch.relu(self.body(x)))
+
+        both = Net()
+        opt = torch.optim.SGD([{"params": both.body.parameters()}, {"params": both.head.parameters(), "lr": 1}], lr=0.1)
+        for x, y in batches:
+            opt.zero_grad()
+            F.mse_loss(both(x), y).backward()
+            nn.utils.clip_grad_norm_(both.parameters(), 1.0)
+            opt.step()
+        """,
+    "the rest of a model is frozen": """
+        both = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+        for p in both.parameters():
+            p.requires_grad = False
+        both.head = nn.Linear(4, 2)
+        tuned = torch.optim.SGD(both.head.parameters(), lr=0.1)
+        for x, y in batches:
+            tuned.zero_grad()
+            F.mse_loss(both.head(both(x)), y).backward()
+            nn.utils.clip_grad_norm_(both.parameters(), 1.0)
+            tuned.step()
+        """,
+    "both arms run both models": """
+        for i, (x, y) in enumerate(batches):
+            h = net(x)
+            if i % 2:
+                loss = F.mse_loss(head(torch.cat([h, h], 1)), y)
+            else:
+                loss = F.l1_loss(head(torch.cat([h, h], 1)), y)
+            opt.zero_grad()
+            opt_head.zero_grad()
+            loss.backward()
+            opt.step()
+            opt_head.step()
+        """,
+    "a filter may leave out what another optimizer has": """
+        both = nn.ModuleDict({"net": net, "head": head})
+        other = torch.optim.SGD([p for n, p in both.named_parameters() if "net" not in n], lr=0.1)
+        for x, y in batches:
+            opt.zero_grad()
+            other.zero_grad()
+            F.mse_loss(net(x) + head(x), y).backward()
+            opt.step()
+            other.step()
+        """,
+    "gradients are reset at the first of several rounds": """
+        for i, (x, y) in enumerate(batches):
+            if i % 2 == 0:
+                opt.zero_grad()
+            (F.mse_loss(net(x), y) / 2).backward()
+            if (i + 1) % 2 == 0:
+                opt.step()
+        """,
+    "the step stands in the else of a try": """
+        for x, y in batches:
+            opt.zero_grad()
+            try:
+                F.mse_loss(net(x), y).backward()
+            except RuntimeError:
+                print("skipped")
+            else:
+                opt.step()
+        """,
     "optimizers in a tuple": """
         for x, y in batches:
             for o in (opt, opt_head):
@@ -375,3 +478,25 @@ def test_a_helper_that_unscales_twice_before_a_step_is_refused() -> None:
     )
     assert reason
     assert "scaler" not in text
+
+
+def test_a_clip_in_a_loop_over_optimizers_unscales_there() -> None:
+    text, _ = result_of(
+        """
+        optimizers = [opt, opt_head]
+        for x, y in batches:
+            for o in optimizers:
+                o.zero_grad()
+            F.mse_loss(net(x) + head(x), y).backward()
+            for model, o in zip([net, head], optimizers):
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                o.step()
+        """
+    )
+    assert text.endswith(
+        "    for model, o in zip([net, head], optimizers):\n"
+        "        scaler.unscale_(o)\n"
+        "        nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+        "        scaler.step(o)\n"
+        "    scaler.update()\n"
+    )

@@ -97,10 +97,10 @@ def _limited() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TimeoutError("it does not end")
 
-    old = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(_SECONDS)
+    old = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, old)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, old)
