@@ -10,11 +10,12 @@ from amplint.facts.values import Function, path_of
 from amplint.migrate.backward import write_backward
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
-from amplint.migrate.gradients import Gradients, Plan
+from amplint.migrate.gradients import Gradients
 from amplint.migrate.model import RefusalError
 from amplint.migrate.optimizers import OptimizersInView, concerns
 from amplint.migrate.scaler import Scalers
 from amplint.migrate.sinks import Sinks
+from amplint.migrate.stages import Plan
 from amplint.migrate.strangers import Strangers
 from amplint.migrate.tree import (
     FUNCTIONS,
