@@ -18,7 +18,7 @@ from amplint.migrate.model import RefusalError
 from amplint.migrate.scaler import free_name
 from amplint.migrate.sigmoids import LAYER, Sigmoids
 from amplint.migrate.sinks import Sinks
-from amplint.migrate.tree import owner_of, position, walk
+from amplint.migrate.tree import FUNCTIONS, owner_of, position, walk
 from amplint.rewrite.statements import line_end, next_line
 
 if TYPE_CHECKING:
@@ -117,14 +117,33 @@ class Probabilities:
         return found
 
     def _check_others(self) -> None:
-        """A loss object that goes where its calls can't be seen may be called under autocast."""
+        """A loss that is called where this can't be seen may be called under autocast."""
         for call in self.file.names.calls:
-            if _LOSS in self.file.resolve(call.func) and call not in self._known:
-                parent = self.file.parent(call)
-                while isinstance(parent, ast.Attribute) and parent.attr in _MOVES:
-                    parent = self.file.parent(self.file.parent(parent) or parent)
-                if not isinstance(parent, ast.Assign) or not all(path_of(target) for target in parent.targets):
-                    raise RefusalError(call, f"where this loss is called can't be seen: {_ADVICE}")
+            names = self.file.resolve(call.func)
+            last = path_of(call.func).rsplit(".", 1)[-1]
+            if last in ("BCELoss", "binary_cross_entropy") and not names and not self._is_own(call.func):
+                raise RefusalError(call, f"what `{last}` is can't be seen; import it by name")
+            if _LOSS not in names:
+                continue
+            parent = self.file.parent(call)
+            while isinstance(parent, ast.Attribute) and parent.attr in _MOVES:
+                parent = self.file.parent(self.file.parent(parent) or parent)
+            targets = parent.targets if isinstance(parent, ast.Assign) else []
+            seen = call in self._known or (bool(targets) and all(path_of(target) for target in targets))
+            if not seen or any(self._is_called_unseen(target) for target in targets):
+                raise RefusalError(call, f"where this loss is called can't be seen: {_ADVICE}")
+
+    def _is_own(self, func: ast.expr) -> bool:
+        """Whether a name is that of a class or function of the file."""
+        return any(isinstance(value, (ast.ClassDef, *FUNCTIONS)) for value in self.file.values.of(func))
+
+    def _is_called_unseen(self, target: ast.expr) -> bool:
+        """Whether an attribute that holds a loss is called by way of another object, as `trainer.criterion(...)` is."""
+        if not isinstance(target, ast.Attribute):
+            return False
+        uses = self.file.names.attributes.get(target.attr, ())
+        calls = [call for use in uses if isinstance(call := self.file.parent(use), ast.Call) and call.func is use]
+        return any(call not in self._done and not losses(self.file, call) for call in calls)
 
     # -- repairs ------------------------------------------------------------------------------------------------------
 

@@ -190,10 +190,17 @@ def test_a_loss_is_known_however_it_is_made(criterion: str) -> None:
     [
         "class Loss(nn.BCELoss):\n    pass\n\ncriterion = Loss()",
         "losses = {'bce': nn.BCELoss()}\ncriterion = losses[name]",
+        "settings.loss = nn.BCELoss()\n\ndef criterion(out, y):\n    return settings.loss(out, y)",
     ],
 )
 def test_a_loss_that_cannot_be_given_another_class_is_refused(criterion: str) -> None:
     assert ADVICE in refusal(f"{criterion}\nnet = nn.Sequential(model, nn.Sigmoid())\n{LOOP}")
+
+
+def test_a_loss_from_an_import_of_everything_is_refused() -> None:
+    assert refusal(
+        f"from torch.nn import *\ncriterion = BCELoss()\nnet = nn.Sequential(model, nn.Sigmoid())\n{LOOP}"
+    ) == ("line 9: what `BCELoss` is can't be seen; import it by name")
 
 
 def test_a_softmax_is_in_float32_already() -> None:
