@@ -63,12 +63,13 @@ class Engine:
 
     def _analyse(self, procedure: ir.Procedure, *, alone: bool) -> list[tuple[Hit, bool]]:
         """The hits of one root. The optimizers that it turns out to use decide how sure the gradients' owner is."""
+        pairs: set[tuple[str, str]] = set()
         several, coarse = False, bool(self._beyond & self.program.reached(procedure)) if self._beyond else False
         if coarse and not any(isinstance(statement, ir.Event) for statement in ir.every(procedure.body)):
             return []  # it only leads to what was too much by itself
         while True:
             run = Root(self.program, procedure, alone=alone)
-            run.several, run.coarse = several, coarse
+            run.several, run.coarse, run.pairs = several, coarse, pairs
             run.budget = min(MAX_STEPS, self._left)
             try:
                 run.interpret()
@@ -81,6 +82,7 @@ class Engine:
             else:
                 if run.count_optimizers() < 2 or several:
                     return self._believed(run)
+                pairs = run.met if len({scaler for scaler, _ in run.met}) > 1 else set()
             finally:
                 self._left -= run.steps
             several = several or run.count_optimizers() > 1

@@ -36,7 +36,9 @@ class Events(Reports):
         if event.kind not in ("backward", "scale") and any(key[0] == "run" for key in world.marks):
             world = world.copy(marks={key: mark for key, mark in world.marks.items() if key[0] != "run"})
         after = self._fed(event, world)
-        return after if self.several else [world.settled() for world in after]
+        if not self.several:
+            return [world.settled() for world in after]
+        return [world.apart(self.pairs | self.met) for world in after] if self.pairs else after
 
     def _fed(self, event: ir.Event, world: World) -> Worlds:
         if event.kind in _OF_SCALER:
@@ -78,6 +80,7 @@ class Events(Reports):
         if optimizer is None:  # an optimizer without a name: give this scaler up
             return world.doubt(name)
         self._meet(optimizer)
+        self.met.add((name, optimizer))
         world = self._identities(event, name, optimizer, world)
         gradients = world.state("gradients", name, optimizer)
         staged = f"{event.kind}-nothing" if gradients == "cleared" else event.kind

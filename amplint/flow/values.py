@@ -28,6 +28,10 @@ class Values:
         self.quiet = 0
         self.several = False
         self.optimizers: set[str] = set()
+        self.met: set[tuple[str, str]] = set()
+        """The scalers and optimizers that meet in an `unscale_` or a step."""
+        self.pairs: set[tuple[str, str]] = set()
+        """As `met`, of an earlier run of the same root; none where there is only one scaler."""
         self.homes: dict[str, str] = {}
         """The path at which an object was first put."""
         self.families: dict[str, str] = {}

@@ -164,6 +164,20 @@ class World:
                     types[table, scaler, "*"] = state
         return self if types is None else self.copy(types=types)
 
+    def apart(self, pairs: set[tuple[str, str]]) -> World:
+        """The world without pairs of a scaler and an optimizer that never meet, where the optimizer has a scaler of its
+        own: what its gradients are for the others decides nothing.
+        """
+        owned = {optimizer for _, optimizer in pairs}
+        strange = {
+            key
+            for key in self.types
+            if len(key) == 3 and key[2] in owned and (key[1], key[2]) not in pairs and key[0] in ("stage", "gradients")
+        }
+        if not strange:
+            return self
+        return self.copy(types={key: state for key, state in self.types.items() if key not in strange})
+
     def track(self, scaler: str, scale: str, stage: str, checks: str, gradients: str) -> World:
         """The world with a scaler in the given states, whatever was known of it before."""
         kept = {key: value for key, value in self.types.items() if len(key) < 2 or key[1] != scaler}

@@ -393,3 +393,29 @@ program(
             scaler.update()
 """,
 )
+program(
+    "two scalers in a try, and one of them is not always updated",
+    """
+    def finish(opt_b, scaler_b):
+        scaler_b.step(opt_b)  # !update-skipped-on-path
+
+    def train(model, opt, model_b, opt_b, loader, loss_fn, flag):
+        scaler = GradScaler("cpu")
+        scaler_b = GradScaler("cpu")
+        for epoch in range(2):
+            for x, y in loader:
+                try:
+                    opt_b.zero_grad()
+                    loss_b = loss_fn(model_b(model(x).detach()), y)
+                    scaler_b.scale(loss_b).backward()
+                    finish(opt_b, scaler_b)
+                    if flag:
+                        scaler_b.update()
+                    opt.zero_grad()
+                    scaler.scale(loss_fn(model_b(model(x)), y)).backward()
+                    scaler.step(opt)
+                    scaler.update()
+                except Exception as error:
+                    continue
+""",
+)
