@@ -45,6 +45,8 @@ def test_found(snippet: str, want: list[int]) -> None:
 
 
 SILENT = {
+    "whatever accelerator the machine has": 'device = torch.accelerator.current_accelerator().type if ok else "cpu"\n'
+    + LOOP.replace('"xpu"', "device_type=device"),
     "the same": LOOP.replace("GradScaler()", 'GradScaler("xpu")'),
     "both cuda": LOOP.replace('"xpu"', '"cuda"'),
     "the region's device is unknown": LOOP.replace('"xpu"', "device.type"),
