@@ -43,12 +43,15 @@ def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfVa
         if not outputs:
             continue
         outputs |= _computed(file, owner_of(file, run.first), outputs)
+        derived = _derived(file, owner_of(file, run.first), outputs)
         for node in walk(owner_of(file, run.first)):
-            if not isinstance(node, ast.Name) or node.id not in outputs or not isinstance(node.ctx, ast.Load):
+            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+                continue
+            if node.id not in outputs | derived:
                 continue
             if node in done or id(node) in inside:
                 continue  # a product in the region would make half precision of it again
-            if _goes_to_numpy(file, node) or _meets_float32(file, node):
+            if (node.id in outputs and _goes_to_numpy(file, node)) or _meets_float32(file, node):
                 done.add(node)
                 editor.insert(file.span(node).end, ".float()")
     for use in file.names.attributes.get("numpy", ()):
@@ -85,6 +88,40 @@ def _computed(file: SourceFile, owner: ast.AST, outputs: set[str]) -> set[str]:
             if plain and any(isinstance(n, ast.Name) and n.id in outputs | found for n in parts):
                 found |= {target.id for target in targets_of(node) if isinstance(target, ast.Name)}
     return found
+
+
+def _derived(file: SourceFile, owner: ast.AST, outputs: set[str]) -> set[str]:
+    """The names of what is computed of outputs, such as their softmax or the distance of two mean scores."""
+    found: set[str] = set()
+    grown = True
+    while grown:
+        grown = False
+        for node in walk(owner):
+            if isinstance(node, ast.Assign) and _keeps_precision(file, node.value, outputs | found):
+                names = {target.id for target in targets_of(node) if isinstance(target, ast.Name)}
+                grown = grown or not names <= found
+                found |= names
+    return found
+
+
+def _keeps_precision(file: SourceFile, node: ast.expr, names: set[str]) -> bool:
+    """Whether a value may be of half precision since one of the names is."""
+    if isinstance(node, ast.Name):
+        return node.id in names
+    if isinstance(node, ast.Attribute):
+        return node.attr not in _OTHER_NUMBERS | {"numpy", "grad"} and _keeps_precision(file, node.value, names)
+    if isinstance(node, ast.Subscript):
+        return _keeps_precision(file, node.value, names)
+    if isinstance(node, (ast.BinOp, ast.UnaryOp)):
+        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.operand]
+        return any(_keeps_precision(file, part, names) for part in parts)
+    if not isinstance(node, ast.Call) or losses(file, node):
+        return False
+    called = file.resolve(node.func)
+    if called:
+        is_torch = all(n.startswith("torch.") and n.rsplit(".", 1)[-1] not in _OTHER_NUMBERS for n in called)
+        return is_torch and any(_keeps_precision(file, argument, names) for argument in node.args)
+    return isinstance(node.func, ast.Attribute) and _keeps_precision(file, node.func, names)
 
 
 def _meets_float32(file: SourceFile, name: ast.Name) -> bool:
