@@ -34,8 +34,22 @@ def number(file: SourceFile, node: ast.expr, depth: int = 0) -> float | None:
         values = file.values.of(node)
         found = [number(file, v, depth + 1) if isinstance(v, ast.expr) and v is not node else None for v in values]
         known = [number for number in found if number is not None]
+        if not known and isinstance(node, ast.Attribute):
+            known = [value for default in _defaults(file, node.attr) if (value := number(file, default, depth + 1))]
         return max(known, key=abs) if known else None
     return None
+
+
+def _defaults(file: SourceFile, name: str) -> list[ast.expr]:
+    """The defaults that `add_argument` gives the options behind an attribute."""
+    calls = [file.parent(use) for use in file.names.attributes.get("add_argument", ())]
+    found = []
+    for call in calls:
+        if isinstance(call, ast.Call) and any(
+            isinstance(a, ast.Constant) and str(a.value).lstrip("-").replace("-", "_") == name for a in call.args
+        ):
+            found += [keyword.value for keyword in call.keywords if keyword.arg == "default"]
+    return found
 
 
 def _computed(op: ast.operator, left: float | None, right: float | None) -> float | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.training import is_loss_name, is_model_call, losses
 from amplint.facts.values import Function, is_self, path_of
-from amplint.migrate import backward_calls, iteration
+from amplint.migrate import backward_calls, iteration, own_optimizers
 from amplint.migrate.tree import FUNCTIONS, base_path, walk
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _OPTIMIZER_NAME = re.compile(r"optim|(?:^|_)opt(?:$|[_\d])|^opt[A-Z]|(?:^|_)solv
 _NOT_OPTIMIZER = re.compile(r"sched|env|writer|ema|warmup|bar$|timer|param_groups", re.I)
 _NO_MODULES = ("torch.optim.", "torch.utils.", "torch.nn.functional.", "torch.nn.utils.", "torch.nn.init.")
 _MODULE_BASES = re.compile(r"(?:^|\.)(?:\w*Module|Sequential|\w*Net|\w*Model)$")
+_LISTS = frozenset(("torch.nn.ModuleList", "torch.nn.Sequential"))
 _GRADIENT_CALLS = re.compile(r"clip_grad|grad_norm|get_total_norm")
 
 
@@ -101,7 +102,17 @@ class Facts:
                 return False
             if isinstance(cls, str) and cls.startswith(("torch.nn.", "torchvision.models.")):
                 return not self.is_loss(node)
+        if isinstance(node, ast.Name) and path not in self._module_paths:
+            return self._is_one_of_a_list(node)
         return path in self._module_paths and not self.is_loss(node)
+
+    def _is_one_of_a_list(self, node: ast.Name) -> bool:
+        """Whether a loop variable runs over a `ModuleList`, also with its index."""
+        iterated = self.iterated(node)
+        if isinstance(iterated, ast.Call) and path_of(iterated.func) in ("enumerate", "reversed") and iterated.args:
+            iterated = iterated.args[0]
+        made = self.file.values.constructed(iterated) if iterated is not None else ()
+        return bool(_LISTS.intersection(made))
 
     @staticmethod
     def is_module_name(names: tuple[str, ...]) -> bool:
@@ -223,21 +234,10 @@ class Facts:
                     return True
         return False
 
-    def is_optimizer_class(self, call: ast.Call) -> bool:
-        """Whether a call makes an object of a class of this file that is an optimizer of torch."""
-        return any(v in self._optimizer_classes for v in self.file.values.of(call.func))
-
     @cached_property
-    def _optimizer_classes(self) -> frozenset[ast.AST]:
-        """The classes of this file that are optimizers of torch, which `GradScaler.step` steps like any other."""
-        classes = [node for node in self.file.names.scopes if isinstance(node, ast.ClassDef)]
-        return frozenset(
-            cls
-            for cls in classes
-            for entry in self.file.values.lineage(cls)
-            for base in entry.bases
-            if any(name.startswith("torch.optim.") for name in self.file.resolve(base))
-        )
+    def own_optimizers(self) -> frozenset[ast.AST]:
+        """The classes of this file that are optimizers of torch."""
+        return own_optimizers.classes(self.file)
 
     def _makes_optimizer(self, node: ast.expr) -> bool:
         if isinstance(node, ast.Call):
@@ -386,20 +386,8 @@ class Facts:
         return self.closure_of(self.owners(nodes)) - self.trainers
 
     def is_step_of_optimizer(self, function: Function) -> bool:
-        """Whether a function is the `step` of an optimizer class, or a method that its class alone calls for it."""
-        cls = self.file.parent(function)
-        if cls not in self._optimizer_classes:
-            return False
-        if function.name == "step":
-            return True
-        callers = [self.file.values.enclosing_function(call) for call in self.file.values.calls(function)]
-        return bool(callers) and all(
-            caller is not None
-            and caller is not function
-            and self.file.parent(caller) is cls
-            and caller.name in ("step", "__init__")
-            for caller in callers
-        )
+        """Whether a function is the `step` of an optimizer that the file defines."""
+        return own_optimizers.is_step(self.file, self.own_optimizers, function)
 
     def trains(self, node: ast.AST) -> bool:
         """Whether a node goes backward, steps, or calls a function of the file that does."""

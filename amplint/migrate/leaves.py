@@ -97,7 +97,8 @@ def _is_given_to_an_optimizer(facts: Facts, node: ast.expr) -> bool:
     pending: list[tuple[ast.AST, int]] = [
         (argument, 0)
         for call in file.names.calls
-        if any(name.startswith("torch.optim.") for name in file.resolve(call.func)) or facts.is_optimizer_class(call)
+        if any(name.startswith("torch.optim.") for name in file.resolve(call.func))
+        or facts.own_optimizers.intersection(file.values.of(call.func))
         for argument in [*call.args, *(keyword.value for keyword in call.keywords)]
     ]
     while pending:

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of, returns
-from amplint.migrate import averages, kernels, masks, recursions
+from amplint.migrate import angles, averages, kernels, masks, recursions
 from amplint.migrate.constants import is_beyond_float16, number
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SMALLEST = 6e-8
 """The smallest positive float16 is about this."""
-_LOGS = frozenset(("log", "log2", "log10", "log1p", "log_"))
+_LOGS = frozenset(("log", "log2", "log10", "log1p", "log_", "logit", "xlogy"))
 _PICKS = frozenset(("gather", "index_select", "select", "squeeze", "unsqueeze", "view", "reshape", "flatten", "take"))
 _SAFE_LOG_ARGUMENTS = frozenset(("softmax", "exp", "sum", "norm", "logsumexp", "tensor", "cumsum", "cumprod"))
 _REJECTS_HALF = frozenset(
@@ -39,7 +39,8 @@ _REJECTS_HALF = frozenset(
         "scatter_add_", "scatter_reduce", "scatter_reduce_", "masked_scatter", "masked_scatter_", "put_",
         "inverse", "det", "logdet", "slogdet", "cholesky", "svd", "eig", "symeig", "qr", "pinverse", "matrix_exp",
         "lstsq", "solve", "fft", "rfft", "irfft", "addmm_", "addbmm_", "baddbmm_", "addmv_", "lgamma", "digamma",
-        "spmm",
+        "spmm", "cholesky_solve", "cholesky_inverse", "triangular_solve", "lu", "lu_solve", "geqrf", "ormqr", "orgqr",
+        "lobpcg", "svd_lowrank", "pca_lowrank", "quantile", "nanquantile", "histc", "bincount", "logcumsumexp",
     )
 )  # fmt: skip
 _SAME_NUMBERS = frozenset(("squeeze", "view", "reshape", "gather", "float", "unsqueeze", "mean", "masked_select", "t"))
@@ -218,6 +219,7 @@ class Numerics:
 
     def _call(self, call: ast.Call) -> None:
         name = self._name(call)
+        angles.check(self.file, self.half, call, name)
         if self.half.is_distribution(call):
             self._distribution(call)
         elif is_probability_loss(self.file, call):
@@ -228,6 +230,8 @@ class Numerics:
             masks.repair(self.file, self.editor, call)
         elif name in _REJECTS_HALF and self._is_tensor_call(call) and self._meets_half(call):
             raise RefusalError(call, f"`{name}` does not take half precision on CUDA")
+        elif name == "square" or (name in ("cpu", "to") and self._is_moved_to_cpu(call)):
+            self._widen(call)
         elif name in _BOUNDS and self._float16:
             self._bound(call)
         elif name in ("clamp_", "fill_", "full", "full_like", "where", "maximum") and self._float16:
@@ -245,6 +249,26 @@ class Numerics:
     def _name(self, call: ast.Call) -> str:
         names = self.file.resolve(call.func)
         return (names[0] if names else path_of(call.func) or getattr(call.func, "attr", "")).rsplit(".", 1)[-1]
+
+    def _is_moved_to_cpu(self, call: ast.Call) -> bool:
+        """Whether a call brings a tensor to the CPU, where nothing of CUDA's autocast applies, to be computed with."""
+        reader = self.file.parent(call)
+        if isinstance(reader, ast.Attribute) and reader.attr in ("numpy", "item", "tolist"):
+            return False
+        given = [*call.args, *(k.value for k in call.keywords if k.arg == "device")]
+        devices = [d.args[0] if isinstance(d, ast.Call) and d.args else d for d in given]
+        is_cpu = any(isinstance(d, ast.Constant) and d.value == "cpu" for d in devices)
+        return (not call.args and not call.keywords) if self._name(call) == "cpu" else is_cpu
+
+    def _widen(self, call: ast.Call) -> None:
+        """`torch.square(x)` becomes `torch.square(x.float())`, and `x.cpu()` becomes `x.float().cpu()`."""
+        is_method = not self.file.resolve(call.func) and isinstance(call.func, ast.Attribute)
+        value = call.func.value if is_method else call.args[0] if call.args else None  # type: ignore[attr-defined]
+        detached = isinstance(value, ast.Attribute) or (
+            isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "detach"
+        )
+        if value is not None and not detached and self.half.is_computed(value):
+            self._cast(value)
 
     def _scatters_a_tensor(self, call: ast.Call) -> bool:
         """Whether a scatter's source may be half precision: it is no number, nor a tensor made by torch's functions."""
@@ -376,20 +400,21 @@ class Numerics:
     def _arithmetic(self, node: ast.BinOp | ast.AugAssign) -> None:
         if not self._float16:
             return
+        if not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+            return
         operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.target, node.value]
-        if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
-            for operand in operands:
-                other = [o for o in operands if o is not operand]
-                if any(isinstance(o, ast.Constant) for o in other):
-                    continue
-                if not any(self.half.may_be(o) for o in other):
-                    continue
-                if isinstance(node.op, ast.Mult) and any(_is_loss_term(o) for o in other):
-                    continue  # a weight: what becomes too small for half precision adds nothing to the sum
-                values = self.file.values.of(operand) if "eps" in path_of(operand).lower() else (operand,)
-                for value in values:
-                    if isinstance(value, (ast.Constant, ast.UnaryOp)):
-                        self._constant(value, node, "stands in arithmetic with tensors")
+        for operand, other in (operands, operands[::-1]):
+            if isinstance(other, ast.Constant) or not self.half.may_be(other):
+                continue
+            is_weight = isinstance(node.op, ast.Mult) and _is_loss_term(other)
+            if is_beyond_float16(self.file, operand):
+                if isinstance(node, ast.BinOp) and self.half.is_computed(other) and _takes_a_method(other):
+                    self._cast(other)
+                elif not is_weight:
+                    self._constant(operand, node, "stands in arithmetic with tensors")
+            elif not is_weight and (isinstance(node.op, (ast.Add, ast.Sub)) or not path_of(operand)):
+                # A weight that becomes too small for half precision adds nothing to the sum.
+                self._constant(operand, node, "stands in arithmetic with tensors")
 
     def _constant(self, value: ast.expr, place: ast.AST, what: str) -> None:
         if not self._float16:
@@ -398,6 +423,10 @@ class Numerics:
             raise RefusalError(place, f"a constant beyond the range of float16 {what}; use --dtype bfloat16")
         if _vanishes(self.file, value):
             raise RefusalError(place, f"a constant that float16 rounds to zero {what}; use --dtype bfloat16")
+
+
+def _takes_a_method(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
 
 
 def _is_loss_term(node: ast.expr) -> bool:
