@@ -114,17 +114,14 @@ def unscale_first(file: SourceFile, statement: ast.stmt, violation: Violation) -
 
     It goes before loops that do not step: they would unscale again in every round. Where the optimizer is the variable
     of a loop that steps later, all of that loop's optimizers are unscaled. Where some ways to the statement are right,
-    it goes under the test of the step, and nowhere if some other way unscales already.
+    it goes under the test of the step, and nowhere if some other way unscales anyway.
     """
     if not violation.scaler or len(violation.optimizers) != 1:
         return None
     call = f"{violation.scaler}.unscale_({violation.optimizers[0]})"
-    guard = ""
-    if not violation.certain:
-        function = file.outermost_function(statement)
-        if method_calls(file, function, "unscale_", violation.scaler):
-            return None
-        guard = _flag_of_step(file, statement, violation)
+    if _unscales_on_some_way(file, statement, violation):
+        return None
+    guard = "" if violation.certain else _flag_of_step(file, statement, violation)
     while (loop := innermost_loop(file, statement)) and not method_calls(file, loop, "step", violation.scaler):
         statement = loop
     code = call
@@ -138,6 +135,18 @@ def unscale_first(file: SourceFile, statement: ast.stmt, violation: Violation) -
         code = f"if {guard}:\n" + "\n".join(f"    {line}" for line in code.split("\n"))
     edit = statements.insert_before(file, statement, code)
     return None if edit is None else (call, edit)
+
+
+def _unscales_on_some_way(file: SourceFile, statement: ast.stmt, violation: Violation) -> bool:
+    """Whether a way through a statement unscales anyway: before it, or in an arm that follows in the same loop."""
+    function = file.outermost_function(statement)
+    if not violation.certain and method_calls(file, function, "unscale_", violation.scaler):
+        return True
+    root = innermost_loop(file, statement) or function
+    return any(
+        other.lineno > statement.lineno and not same_block(file, statement, file.statement(other))
+        for other in method_calls(file, root, "unscale_", violation.scaler)
+    )
 
 
 def _flag_of_step(file: SourceFile, statement: ast.stmt, violation: Violation) -> str:

@@ -66,6 +66,19 @@ def test_clip_before_unscale_is_safe_for_small_literals(threshold: str, applicab
     assert diagnostic.related[0].location.row == 10
 
 
+def test_unscale_that_follows_in_an_arm_is_not_doubled() -> None:
+    text = loop(
+        "scaler.scale(loss).backward()",
+        CLIP.format(threshold="1.0"),
+        "if limit:",
+        "    scaler.unscale_(optimizer)",
+        "scaler.step(optimizer)",
+        "scaler.update()",
+    )
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP301", 11)]
+    assert fixed(text, unsafe=True) == text
+
+
 def test_unscale_on_another_way_is_not_repeated() -> None:
     text = loop(
         "scaler.scale(loss).backward()",
@@ -136,6 +149,58 @@ def test_optimizers_of_a_later_loop_are_all_unscaled() -> None:
     right = ("for each in optimizers:", "    scaler.unscale_(each)", clip, *step)
     assert [(code, row) for code, row, _ in found(text)] == [("AMP301", 11)]
     assert fixed(text, unsafe=True) == loop("scaler.scale(loss).backward()", *right)
+
+
+CLIPPED = "norm = clip_grad_norm_(model.parameters(), 1.0)"
+
+
+@pytest.mark.parametrize(
+    ("steps", "right"),
+    [
+        pytest.param(
+            ("for each in (optimizer, other):", "    scaler.step(each)"),
+            ("for each in (optimizer, other):", "    scaler.step(each)", "scaler.update()"),
+            id="behind a loop over optimizers",
+        ),
+        pytest.param(
+            ("scaler.unscale_(optimizer)", CLIPPED, "if norm < limit:", "    scaler.step(optimizer)"),
+            (
+                "scaler.unscale_(optimizer)",
+                CLIPPED,
+                "if norm < limit:",
+                "    scaler.step(optimizer)",
+                "scaler.update()",
+            ),
+            id="behind the test of a step that may not be taken",
+        ),
+        pytest.param(
+            ("if limit:", "    scaler.unscale_(optimizer)", "    scaler.step(optimizer)", "    optimizer.zero_grad()"),
+            (
+                "if limit:",
+                "    scaler.unscale_(optimizer)",
+                "    scaler.step(optimizer)",
+                "    scaler.update()",
+                "    optimizer.zero_grad()",
+            ),
+            id="inside the arm that unscales and steps",
+        ),
+        pytest.param(
+            ("if limit:", "    scaler.unscale_(optimizer)", "if limit:", "    scaler.step(optimizer)"),
+            (
+                "if limit:",
+                "    scaler.unscale_(optimizer)",
+                "if limit:",
+                "    scaler.step(optimizer)",
+                "    scaler.update()",
+            ),
+            id="under the test of both",
+        ),
+    ],
+)
+def test_a_missing_update_goes_where_all_steps_are_taken(steps: tuple[str, ...], right: tuple[str, ...]) -> None:
+    text = loop("scaler.scale(loss).backward()", *steps)
+    assert {code for code, _, _ in found(text)} == {"AMP201"}
+    assert fixed(text) == loop("scaler.scale(loss).backward()", *right)
 
 
 def test_counters_stay_before_the_boundary() -> None:
