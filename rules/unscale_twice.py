@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amplint.flow.violations import Violation
-from amplint.model import Applicability, Finding, Fix, Level
+from amplint.model import Applicability, Finding, Fix, Level, Span
 from amplint.rewrite.protocol_fixes import bare_call, call_at, delete, finding, named, same_block
 from amplint.rule import rule
 from amplint.source import SourceFile
@@ -68,10 +68,13 @@ def _fix(file: SourceFile, violation: Violation) -> Fix | None:
     """Delete the second call where the first one stands in the same block."""
     second = bare_call(file, violation)
     first = call_at(file, violation.related) if violation.related is not None else None
-    if second is None or first is None or not violation.certain:
+    if second is None or first is None:
         return None
     earlier = file.statement(first)
     if earlier is second or not same_block(file, second, earlier):
+        return None
+    between = file.segment(Span(file.span(earlier).end, file.span(second).start))
+    if not violation.certain and "update(" in between:
         return None
     edit = delete(file, second)
     return None if edit is None else Fix("Unscale once", (edit,), Applicability.SAFE)

@@ -79,6 +79,15 @@ def test_unscale_that_follows_in_an_arm_is_not_doubled() -> None:
     assert fixed(text, unsafe=True) == text
 
 
+def test_a_late_unscale_moves_before_the_clip_in_its_arm() -> None:
+    late = ("if limit(x):", f"    {CLIP.format(threshold='1.0')}", "    scaler.unscale_(optimizer)")
+    right = ("if limit(x):", "    scaler.unscale_(optimizer)", f"    {CLIP.format(threshold='1.0')}")
+    steps = ("scaler.step(optimizer)", "scaler.update()")
+    text = loop("scaler.scale(loss).backward()", *late, *steps)
+    assert [(code, row) for code, row, _ in found(text)] == [("AMP301", 12)]
+    assert fixed(text, unsafe=True) == loop("scaler.scale(loss).backward()", *right, *steps)
+
+
 def test_unscale_on_another_way_is_not_repeated() -> None:
     text = loop(
         "scaler.scale(loss).backward()",
