@@ -49,7 +49,11 @@ def trace(script: str, arguments: tuple[str, ...], json_file: str | None, **opti
 
     if find_spec("torch") is None:
         raise click.ClickException("`amplint trace` runs the script and needs torch, which is not installed here")
-    from amplint.runtime.monitor import Monitor
+    try:
+        from amplint.runtime.monitor import Monitor
+    except Exception as error:  # a broken installation, or a file of the user's that hides one that torch imports
+        reason = f"{type(error).__name__}: {error}"
+        raise click.ClickException(f"torch can't be imported, so nothing was run ({reason})") from error
     from amplint.runtime.script import run_script
 
     monitor = Monitor(**options)

@@ -9,6 +9,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -40,6 +41,8 @@ class Hooks(ScalerHooks):
     def backward(self, original: Function) -> Function:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+            if self._busy is not None:
+                self._watch_threads()
             if self._in_backward:  # of a checkpointed part
                 original(tensors, *args, **kwargs)
                 return
@@ -63,20 +66,25 @@ class Hooks(ScalerHooks):
                 self.low_precision = self.low_precision if found is None else found
             watching = self._enabled or counter is not None
             before = [(each, self._before_backward(each, kind)) for each in self._optimizers.values] if watching else []
-            self._in_backward = True
+            closely = None
+            self._in_backward, self._busy = True, get_ident()
             try:
+                if counter is not None and count & (count - 1) == 0 and not self._distributed():
+                    fresh = [p for each, snapshot in before if snapshot is None for p in each.differentiable()]
+                    closely = counter.larger([root for root in roots if root.requires_grad], fresh)
                 original(tensors, *args, **kwargs)
             except BaseException:
                 tracker.raised()
                 raise
             finally:
-                self._in_backward = False
+                self._in_backward, self._busy = False, None
             if not watching:
                 return
             reached = [each for each, snapshot in before if each.reached(snapshot)]
             if counter is not None:
                 for each in reached:
                     counter.after_backward(each.gradients_now())
+                counter.compare(closely or ())
             tracker.backward(scaler, reached, place, kind)
             self._look_again()
 

@@ -82,9 +82,8 @@ class Monitor:
     def _effective(self) -> bool | None:
         if not self._hooks.regions.any_enabled():
             return False
-        if self._products is not None:
-            return self._products.any_low()
-        return self._hooks.low_precision
+        counted = None if self._products is None else self._products.any_low()
+        return self._hooks.low_precision if counted is None else counted
 
     def _hook(self) -> None:
         hooks, patches = self._hooks, self._patches

@@ -65,6 +65,10 @@ class WatchedOptimizer(TrackedOptimizer):
                 return gradient
         return None
 
+    def differentiable(self) -> list[torch.Tensor]:
+        """The parameters that take gradients."""
+        return [parameter for parameter in self._parameters if parameter.requires_grad]
+
     def gradients_now(self) -> list[torch.Tensor]:
         """All gradients."""
         return [gradient for gradient in map(gradient_of, self._parameters) if gradient is not None]

@@ -59,4 +59,6 @@ def _belongs_to_user(filename: str) -> bool:
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     if path.startswith(_OURS) or (torch is not None and path.startswith(os.path.dirname(torch) + os.sep)):
         return False
+    if os.path.basename(path) == "typing_extensions.py":  # whose `deprecated` wraps the old names
+        return False
     return not path.startswith(_STANDARD_LIBRARY) or f"{os.sep}site-packages{os.sep}" in path

@@ -41,8 +41,10 @@ class ProductCounter:
             operation = "matmul" if "matmul" in name else name
             patches.attribute(torch.Tensor, name, self._counting(operation, getattr(torch.Tensor, name)))
 
-    def any_low(self) -> bool:
-        """Whether any product ran in low precision."""
+    def any_low(self) -> bool | None:
+        """Whether any product ran in low precision, None if there was none (compiled code is not looked into)."""
+        if not self._tally:
+            return None
         return any(str(dtype).removeprefix("torch.") in LOW for _, dtype, _ in self._tally)
 
     def report(self) -> tuple[ProductReport, ...]:

@@ -65,13 +65,14 @@ class ScalerReport(NamedTuple):
 
     `history` is how its scale went.
 
-    `checked`: its methods do what `GradScaler`'s do, or call them; of others nothing is known and no violation told.
+    `unchecked`: why no violation is told of it, "" if they are: its class goes a way of its own, or threads train at
+    the same time.
     """
 
     place: Place
     name: str
     enabled: bool
-    checked: bool
+    unchecked: str
     unscales: int
     steps: int
     skipped: int
@@ -93,6 +94,8 @@ class GradientReport(NamedTuple):
 
     `zero`: exactly 0 as the backward left them. `subnormal`: so small that float16 holds them with fewer digits.
     `zero_at_step`: 0 when they were used, after the division by the scale; `nonfinite_at_step`: inf or nan there.
+    `compared`: values, in the backwards that were looked at closely, that are not 0 in truth; `underflowed`: those of
+    them that are 0 all the same. `amplint.runtime.gradients` says how that is found out.
     """
 
     values: int
@@ -101,11 +104,13 @@ class GradientReport(NamedTuple):
     values_at_step: int
     zero_at_step: int
     nonfinite_at_step: int
+    compared: int
+    underflowed: int
 
     @property
-    def lost(self) -> float:
-        """The fraction of gradient values that were exactly 0 as the backward left them, from 0 to 1."""
-        return self.zero / self.values if self.values else 0.0
+    def lost(self) -> float | None:
+        """The fraction of gradient values that underflowed, from 0 to 1; None where no backward could be compared."""
+        return self.underflowed / self.compared if self.compared else None
 
 
 class Report(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -96,7 +97,8 @@ class ScalerHooks(Watched):
                 watched.scale = "set"
                 graphs.mark(result, watched)
             if not running.came_through:
-                self.tracker.goes_own_way(watched)
+                reason = f"{name}() of {type(scaler).__name__} does without that of GradScaler"
+                self.tracker.give_up(watched, reason)
                 self._look_again()
             return result
 
@@ -134,6 +136,8 @@ class ScalerHooks(Watched):
             if watched is None or self._stepping is not None or not hasattr(optimizer, "param_groups"):
                 original(scaler, optimizer)
                 return
+            if self._busy is not None:
+                self._watch_threads()
             place = self._place("unscale_")
             target = self.watch_optimizer(optimizer)
             tracker = self.tracker
@@ -155,6 +159,8 @@ class ScalerHooks(Watched):
         @functools.wraps(original)
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             watched = self.watch_scaler(scaler)
+            if self._busy is not None:
+                self._watch_threads()
             if watched is None or self._stepping is not None or not hasattr(optimizer, "param_groups"):
                 return original(scaler, optimizer, *args, **kwargs)
             place = self._place("step")
@@ -167,14 +173,14 @@ class ScalerHooks(Watched):
             tracker.step(watched, target, place, nothing and watched.needs_gradients)
             if self._scaled_now:
                 self._look_again()
-            self._stepping, self._stepped = optimizer, False
+            self._stepping, self._stepped, self._busy = optimizer, False, get_ident()
             try:
                 result = original(scaler, optimizer, *args, **kwargs)
             except BaseException:
                 tracker.raised()
                 raise
             finally:
-                self._stepping = None
+                self._stepping = self._busy = None
             self._after_step(watched, scaler, optimizer, place)
             if self.counter is not None:
                 self.counter.at_step(target.gradients_now())
@@ -189,6 +195,8 @@ class ScalerHooks(Watched):
             if watched is None:
                 original(scaler, *args, **kwargs)
                 return
+            if self._busy is not None:
+                self._watch_threads()
             new_scale = args[0] if args else kwargs.get("new_scale")
             tracker = self.tracker
             tracker.begin()
@@ -228,7 +236,7 @@ class ScalerHooks(Watched):
                 target.gradients = "unknown"
             elif stepping and target.gradients == "cleared":
                 self.tracker.thrown_away(target, place)
-        elif target.reads and target.was_changed() and _distributed():
+        elif target.reads and target.was_changed() and self._distributed():
             target.reads.clear()  # averaged over processes, which is right at any scale
         return False
 
@@ -243,7 +251,3 @@ class ScalerHooks(Watched):
             watched.note_step(skipped=True)
         else:  # no hook tells whether a wrapper's step() ran
             watched.note_step(skipped=any(bool(each) for each in found_inf(scaler, optimizer)))
-
-
-def _distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

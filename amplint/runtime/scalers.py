@@ -74,7 +74,7 @@ class WatchedScaler(TrackedScaler):
             place,
             self.name,
             True,
-            self.exact,
+            self.unchecked,
             self.unscales,
             self.steps,
             self._skipped,

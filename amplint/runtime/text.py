@@ -37,7 +37,7 @@ def _verdict(report: Report) -> str:
     if report.effective:
         return "AMP took effect: matrix products ran in low precision"
     if report.effective is None:
-        return "AMP may have taken effect: autocast was on, and there was no matrix product to look at"
+        return "AMP may have taken effect: autocast was on, but no matrix product was seen (none in compiled code is)"
     if not report.regions:
         return "AMP did nothing: no autocast region was entered"
     if not any(region.enabled for region in report.regions):
@@ -64,7 +64,7 @@ def _backwards(report: Report) -> str:
 
 def _scaler(scaler: ScalerReport, directory: str) -> str:
     if not scaler.enabled:
-        return f"scaler at {_at(scaler.place, directory)}: switched off"
+        return f"scaler at {_at(scaler.place, directory)}: switched off, by enabled=False or for want of its device"
     first, last = scaler.history[0].scale, scaler.history[-1].scale
     lowest = min(change.scale for change in scaler.history)
     dip = f" (lowest {lowest:g})" if lowest < min(first, last) else ""
@@ -73,7 +73,7 @@ def _scaler(scaler: ScalerReport, directory: str) -> str:
         f"scaler at {_at(scaler.place, directory)}: {scaler.steps} steps, {scaler.skipped} skipped{_share(scaler)}, "
         f"{scaler.updates} updates, scale {went}"
     )
-    return line if scaler.checked else f"{line}; not checked: methods of {scaler.name} do without those of GradScaler"
+    return f"{line}; not checked: {scaler.unchecked}" if scaler.unchecked else line
 
 
 def _share(scaler: ScalerReport) -> str:
@@ -84,8 +84,9 @@ def _gradients(counts: GradientReport) -> list[str]:
     if not counts.values:
         return ["gradients: none"]
     lines = [
-        f"gradients after backward: {counts.lost:.2%} of {counts.values} values 0, "
-        f"{counts.subnormal / counts.values:.2%} below the normal numbers of float16"
+        f"gradients lost to underflow: {_lost(counts)}",
+        f"gradients after backward: {counts.zero / counts.values:.2%} of {counts.values} values 0, "
+        f"{counts.subnormal / counts.values:.2%} below the normal numbers of float16",
     ]
     if counts.values_at_step:
         lines.append(
@@ -93,6 +94,12 @@ def _gradients(counts: GradientReport) -> list[str]:
             f"{counts.values_at_step} values 0, {counts.nonfinite_at_step / counts.values_at_step:.2%} inf or nan"
         )
     return lines
+
+
+def _lost(counts: GradientReport) -> str:
+    if counts.lost is None:
+        return "unknown, no backward could be looked at closely"
+    return f"{counts.lost:.2%} of {counts.compared} values that are not 0 in float32, at least"
 
 
 def _at(place: Place, directory: str) -> str:

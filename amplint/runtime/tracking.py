@@ -69,12 +69,12 @@ class TrackedOptimizer:
 
 
 class TrackedScaler:
-    """One enabled scaler: its automata and counters. `exact` is False once a subclass went a way of its own."""
+    """One enabled scaler: its automata and counters. `unchecked` is the reason why nothing is told of it any more."""
 
     def __init__(self, scale: str, checks: str, made_at: Place | None) -> None:
         self.scale = scale
         self.checks = checks
-        self.exact = True
+        self.unchecked = ""
         self.made_at = made_at
         self.stages: dict[TrackedOptimizer, Stage] = {}
         self.unscales = 0
@@ -163,7 +163,7 @@ class Tracker:
             scaler.backwards += 1
         for optimizer in optimizers:
             optimizer.round += 1
-            if kind == "unknown" or (scaler is not None and not scaler.exact):
+            if kind == "unknown" or (scaler is not None and scaler.unchecked):
                 optimizer.gradients, optimizer.owner = UNKNOWN, None
             elif kind == "mixed":
                 self.report("unscaled-backward", place, optimizer.scaled_at)
@@ -194,9 +194,9 @@ class Tracker:
             optimizer.scaled_at = place
             optimizer.reads.clear()
 
-    def goes_own_way(self, scaler: TrackedScaler) -> None:
-        """A method of a subclass did without the scaler's own one: nothing is known of its gradients any more."""
-        scaler.exact = False
+    def give_up(self, scaler: TrackedScaler, reason: str) -> None:
+        """From now on nothing is known of the gradients that carry this scaler's scale."""
+        scaler.unchecked = scaler.unchecked or reason
         for optimizer in scaler.owned_now():
             optimizer.gradients, optimizer.owner = UNKNOWN, None
             optimizer.reads.clear()
@@ -231,7 +231,7 @@ class Tracker:
 
     def update(self, scaler: TrackedScaler, place: Place, new_scale: bool) -> None:
         """scaler.update(), with a scale given by hand if `new_scale`."""
-        if not scaler.exact:
+        if scaler.unchecked:
             scaler.updates += 1
             return
         if self._no_scale(scaler, "update", None, place):
@@ -304,7 +304,7 @@ class Tracker:
 
     def _as_usual(self, scaler: TrackedScaler, optimizer: TrackedOptimizer, event: str, place: Place) -> bool:
         """Do all that unscale or step does in one go where nothing is wrong, which is nearly always."""
-        if optimizer.owner is not scaler or optimizer.reads or optimizer.aliases or not scaler.exact:
+        if optimizer.owner is not scaler or optimizer.reads or optimizer.aliases or scaler.unchecked:
             return False
         before = scaler.stages.get(optimizer, _READY)
         after = _without_fault(scaler.scale, scaler.checks, before.state, optimizer.gradients, event)
@@ -372,7 +372,7 @@ class Tracker:
         self, scaler: TrackedScaler, optimizer: TrackedOptimizer, event: str, place: Place, nothing: bool
     ) -> bool:
         """Feed unscale or step to the automata of the scaler; whether the gradients are used by it."""
-        if not scaler.exact:
+        if scaler.unchecked:
             optimizer.gradients, optimizer.owner = UNKNOWN, None
             return False
         if self._no_scale(scaler, event, optimizer, place):

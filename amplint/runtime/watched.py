@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -36,6 +38,7 @@ class Watched:
         self._in_backward = False
         self._stepping: Any = None  # the optimizer that a scaler steps now
         self._stepped = False
+        self._busy: int | None = None  # the thread that is in a backward or a scaler's step
         self._scaled_now: list[WatchedOptimizer] = []  # whose gradients must not be read now; always this list
 
     def backward_report(self) -> BackwardReport:
@@ -59,7 +62,7 @@ class Watched:
             known = WatchedScaler(scaler, made_at)
             self._enabled += 1
         self._scalers.add(scaler, known)
-        off = ScalerReport(made_at or UNKNOWN_PLACE, name, False, True, 0, 0, 0, 0, ())
+        off = ScalerReport(made_at or UNKNOWN_PLACE, name, False, "", 0, 0, 0, 0, ())
         self._all_scalers.append(off if known is None else known)
         return known
 
@@ -76,12 +79,27 @@ class Watched:
         self._optimizers.add(optimizer, watched)
         return watched
 
+    def _watch_threads(self) -> None:
+        """Give up where two threads train at the same time: whose gradients are whose can't be told."""
+        if self._busy is None or self._busy == get_ident():
+            return
+        own = {thread.ident for thread in threading.enumerate() if not thread.name.startswith("Dummy")}
+        if get_ident() in own:  # others belong to torch, and work for the thread that is busy
+            for scaler in self._scalers.values:
+                if scaler is not None:
+                    self.tracker.give_up(scaler, "several threads train at the same time")
+
     def _run(self, original: Function, *args: Any, **kwargs: Any) -> Any:
         try:
             return original(*args, **kwargs)
         except BaseException:
             self.tracker.raised()
             raise
+
+    @staticmethod
+    def _distributed() -> bool:
+        """Whether other processes take part, to which no call must go that they don't make, too."""
+        return torch.distributed.is_available() and torch.distributed.is_initialized()
 
     def _scales(self) -> list[float]:
         scales = [each.scale_now for each in self._scalers.values if each is not None]

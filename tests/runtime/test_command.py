@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -127,8 +128,9 @@ def test_json_in_a_file_although_the_script_goes_elsewhere(script: Path, capsys:
 
 def test_dtypes_and_gradients_as_text(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "--dtypes", "--gradients", "train.py"]) == 0
-    assert capsys.readouterr().err.splitlines()[-4:] == [
+    assert capsys.readouterr().err.splitlines()[-5:] == [
         "linear in float16: 2 times, 2 with gradients",
+        "gradients lost to underflow: 0.00% of 12 values that are not 0 in float32, at least",
         "gradients after backward: 0.00% of 12 values 0, 0.00% below the normal numbers of float16",
         "gradients at the scaler's steps: 0.00% of 12 values 0, 0.00% inf or nan",
         "1 violation of the protocol",
@@ -146,3 +148,56 @@ def test_without_torch(script: Path, capsys: pytest.CaptureFixture[str], monkeyp
 def test_a_script_that_is_not_there(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "other.py"]) == 2
     assert "File 'other.py' does not exist." in capsys.readouterr().err
+
+
+def test_torch_that_can_not_be_imported(
+    script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        """Finds a module, and fails to load it."""
+
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == "amplint.runtime.monitor":
+                raise OSError("libcudart.so: cannot open shared object file")
+
+    monkeypatch.delitem(sys.modules, "amplint.runtime.monitor", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    assert main(["trace", "train.py"]) == 2
+    assert capsys.readouterr().err == (
+        "Error: torch can't be imported, so nothing was run (OSError: libcudart.so: cannot open shared object file)\n"
+    )
+
+
+def test_the_documented_keys_are_those_of_the_report(script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "--dtypes", "--gradients", "--json", "train.py"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    page = (Path(__file__).parent.parent.parent / "docs" / "trace.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?`(?:, `.*?`)*) \| (.*) \|$", page, flags=re.MULTILINE)
+    documented = {key: set(re.findall(r"`(\w+)`", text)) for keys, text in rows for key in re.findall(r"`(\w+)`", keys)}
+    assert set(found) == set(documented)
+    for key, value in found.items():
+        first = value[0] if isinstance(value, list) else value
+        if isinstance(first, dict):
+            assert set(first) <= documented[key], key
+            assert {f"`{name}`" for name in first} <= set(re.findall(r"`\w+`", page))
+
+
+def test_the_script_is_run_as_python_runs_it(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (script.parent / "neighbour.py").write_text("WORD = 'found'\n", encoding="utf-8")
+    script.write_text(
+        "import multiprocessing, sys\n"
+        "from neighbour import WORD\n"
+        "def work(number):\n    return number + 1\n"
+        "if __name__ == '__main__':\n"
+        "    with multiprocessing.get_context('fork').Pool(1) as pool:\n"
+        "        print(WORD, pool.map(work, [1, 2]), __file__ == sys.argv[1])\n",
+        encoding="utf-8",
+    )
+    assert main(["trace", "train.py", str(script)]) == 0
+    output = capfd.readouterr()
+    assert output.out == "found [2, 3] True\n"
+    assert output.err == (
+        "\nAMP did nothing: no autocast region was entered\n"
+        "backward: 0 of scaled losses, 0 of plain ones\n"
+        "the protocol was kept\n"
+    )

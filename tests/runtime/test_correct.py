@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 
@@ -400,3 +401,42 @@ def test_a_disabled_scaler_is_told_apart() -> None:
     report = watch(disabled_scaler)
     assert [scaler.enabled for scaler in report.scalers] == [False]
     assert (report.backward, report.plain_steps, report.steps, report.effective) == ((0, 2, 0, 0), 4, 0, False)
+
+
+def test_threads_that_train_at_the_same_time_are_left_alone() -> None:
+    running, inside = threading.Barrier(2, timeout=10), threading.Barrier(2, timeout=10)
+
+    def meet(_: torch.Tensor) -> None:
+        inside.wait()  # both are in a backward now
+
+    def work() -> None:
+        model, inputs, targets = problem()
+        optimizer, scaling = sgd(model), scaler()
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = loss_of(model, inputs, targets)
+            if step == 0:
+                loss.register_hook(meet)
+                running.wait()
+            scaling.scale(loss).backward()
+            scaling.step(optimizer)
+            scaling.update()
+
+    with Monitor() as monitor:
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    report = monitor.report()
+    assert report.violations == ()
+    assert {each.unchecked for each in report.scalers} == {"several threads train at the same time"}
+
+
+def test_a_thread_that_trains_alone_is_watched() -> None:
+    with Monitor() as monitor:
+        thread = threading.Thread(target=ordinary)
+        thread.start()
+        thread.join()
+    report = monitor.report()
+    assert (report.violations, report.steps, report.scalers[0].unchecked) == ((), 3, "")

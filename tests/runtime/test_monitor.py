@@ -177,7 +177,7 @@ def test_what_torch_reads_through_a_mode_is_not_read_by_the_script() -> None:
     assert monitor.report().violations == ()
 
 
-def test_gradients_that_are_lost() -> None:
+def test_counts_of_gradients() -> None:
     parameter = nn.Parameter(torch.ones(4))
     with Monitor(gradients=True) as monitor:
         optimizer, scaling = torch.optim.SGD([parameter], lr=0.1), scaler(1024.0)
@@ -185,9 +185,62 @@ def test_gradients_that_are_lost() -> None:
         scaling.step(optimizer)
         scaling.update()
     counts = monitor.report().gradients
-    assert counts == (4, 1, 1, 4, 1, 1)
+    assert counts == (4, 1, 1, 4, 1, 1, 3, 0)
     assert counts is not None
-    assert counts.lost == 0.25
+    assert counts.lost == 0.0
+
+
+def test_gradients_that_are_lost_and_those_that_are_zero() -> None:
+    class Shrinking(torch.autograd.Function):
+        """Its gradient is that of float16: 2**-20 of what comes."""
+
+        @staticmethod
+        def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+            return values
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return (gradient * torch.tensor([0.0, 2.0**-20, 2.0**-12, 1.0])).half().float()
+
+    counts = []
+    for scale in (1.0, 2.0**-8, 2.0**-20):
+        parameter = nn.Parameter(torch.ones(4))
+        with Monitor(gradients=True) as monitor:
+            optimizer, scaling = torch.optim.SGD([parameter], lr=0.1), scaler(scale)
+            output = Shrinking.apply(parameter)  # type: ignore[no-untyped-call]
+            scaling.scale(output.sum()).backward()
+            scaling.step(optimizer)
+        found = monitor.report().gradients
+        assert found is not None
+        counts.append((found.compared, found.underflowed, found.zero))
+    assert counts == [(3, 0, 1), (3, 1, 2), (2, 1, 3)]
+
+
+def test_only_some_backwards_are_looked_at_closely() -> None:
+    model, inputs, targets = problem()
+    with Monitor(gradients=True) as monitor:
+        optimizer, scaling = sgd(model), scaler()
+        for _ in range(9):
+            optimizer.zero_grad()
+            scaling.scale(loss_of(model, inputs, targets)).backward()
+            scaling.step(optimizer)
+            scaling.update()
+    counts = monitor.report().gradients
+    assert counts is not None
+    assert (counts.values, counts.compared, counts.underflowed) == (9 * 161, 4 * 161, 0)
+
+
+def test_a_graph_that_can_not_be_used_twice_is_left_alone() -> None:
+    model, inputs, targets = problem()
+    with Monitor(gradients=True) as monitor:
+        optimizer, scaling = sgd(model), scaler()
+        hidden = inputs.clone().requires_grad_()
+        output = torch.utils.checkpoint.checkpoint(model, hidden, use_reentrant=True)
+        scaling.scale(functional.mse_loss(output, targets)).backward()
+        scaling.step(optimizer)
+    counts = monitor.report().gradients
+    assert counts is not None
+    assert (counts.values, counts.compared, counts.lost) == (161, 0, None)
 
 
 @pytest.mark.parametrize(

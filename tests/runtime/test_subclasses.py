@@ -101,7 +101,7 @@ def test_a_subclass_that_calls_its_base_is_watched(kind: type, clip: bool) -> No
     report = monitor.report()
     scaler = report.scalers[0]
     assert report.violations == ()
-    assert (scaler.name, scaler.checked, scaler.steps, scaler.updates) == (kind.__name__, True, 3, 3)
+    assert (scaler.name, scaler.unchecked, scaler.steps, scaler.updates) == (kind.__name__, "", 3, 3)
     assert (report.backward.scaled, report.plain_steps) == (3, 0)
 
 
@@ -116,7 +116,7 @@ def test_events_inside_an_overriding_method_are_events() -> None:
             scaling.step(optimizer)
     report = monitor.report()
     assert report.violations == ()
-    assert (report.scalers[0].checked, report.scalers[0].steps, report.scalers[0].updates) == (True, 3, 3)
+    assert (report.scalers[0].unchecked, report.scalers[0].steps, report.scalers[0].updates) == ("", 3, 3)
 
 
 def clip_before_unscale_of_a_subclass() -> None:
@@ -184,7 +184,7 @@ def test_a_subclass_made_before_the_monitor_came() -> None:
     with monitor:
         loop(scaling)
     report = monitor.report()
-    assert (report.violations, report.scalers[0].checked, report.scalers[0].steps) == ((), True, 6)
+    assert (report.violations, report.scalers[0].unchecked, report.scalers[0].steps) == ((), "", 6)
     assert Counting.step.__qualname__ == "Counting.step"
     assert not hasattr(Counting.step, "__wrapped__")
 
@@ -194,7 +194,8 @@ def test_of_a_scaler_that_steps_by_itself_nothing_is_said() -> None:
         loop(scaled_by(ByItself))
     report = monitor.report()
     assert report.violations == ()
-    assert (report.scalers[0].checked, report.scalers[0].steps, report.plain_steps) == (False, 3, 0)
+    assert (report.scalers[0].steps, report.plain_steps) == (3, 0)
+    assert report.scalers[0].unchecked == "step() of ByItself does without that of GradScaler"
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -233,7 +234,7 @@ def test_the_sharded_scaler(tmp_path: Any) -> None:
     finally:
         torch.distributed.destroy_process_group()
     report = monitor.report()
-    assert (report.scalers[0].steps, report.scalers[0].updates, report.scalers[0].checked) == (3, 3, True)
+    assert (report.scalers[0].steps, report.scalers[0].updates, report.scalers[0].unchecked) == (3, 3, "")
     line = test_the_sharded_scaler.__code__.co_firstlineno + 11
     assert violations(report) == [("clip-before-unscale", line)]
 
