@@ -1,6 +1,6 @@
 """What mixed precision gains on a CUDA device: time and peak memory of the classic tutorial's training, five ways.
 
-    python benchmarks/gpu_smoke.py --output benchmarks/gpu.md
+    python -m benchmarks.gpu_smoke --output benchmarks/gpu.md
 
 ResNeXt-50 of torchvision (a ResNet of our own where torchvision is missing) is trained on synthetic images in float32,
 with and without TF32, and by hand with autocast and a scaler in float16, and with autocast in bfloat16, and as

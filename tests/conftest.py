@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+# Whether there is a device is asked in a way that does not initialize CUDA: the tests that need one fork.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

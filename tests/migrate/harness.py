@@ -126,6 +126,9 @@ def _in_child(
         random.seed(0)
         numpy.random.seed(0)
         torch.manual_seed(0)
+        if way.startswith("gpu"):
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which determinism needs
+            torch.use_deterministic_algorithms(True, warn_only=True)
         recorder = Recorder(way, dtype)
         monitor, memory = Monitor(dtypes=True, gradients=True), TensorMemory()
         with ExitStack() as stack:
