@@ -130,7 +130,7 @@ def _in_child(
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # which determinism needs
             torch.use_deterministic_algorithms(True, warn_only=True)
         recorder = Recorder(way, dtype)
-        monitor, memory = Monitor(dtypes=True, gradients=True), TensorMemory()
+        monitor, memory = Monitor(dtypes=True), TensorMemory()  # looking at gradients takes memory
         with ExitStack() as stack:
             if watched:
                 stack.enter_context(monitor)
