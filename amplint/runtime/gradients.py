@@ -5,7 +5,7 @@ graph can be differentiated again from a loss that is larger by a power of two, 
 from the smallest number of float16. A value that is 0 in the script's own backward and finite and not 0 in one of these
 has underflowed, and one that is 0 in all of them counts as a true 0 (a unit that is switched off, an unused row). So
 the fraction is a lower bound: values are missed that underflow even in the larger backwards, or overflow there.
-Since it costs two backwards more, this is done for the 1st, 2nd, 4th, 8th, ... backward only, and where gradients are
+Since it costs two backwards more, this is done for the 1st, 4th, 16th, 64th, ... backward only, and where gradients are
 not accumulated, so that what the backward leaves is its own. Hooks that the script has on tensors run then, too.
 """
 
@@ -39,6 +39,11 @@ class GradientCounter:
                 self._sizes[0] += gradient.numel()
                 self._add("nonzero", torch.count_nonzero(gradient))
                 self._add("small", torch.count_nonzero(gradient.abs() < SMALLEST_NORMAL))
+
+    @staticmethod
+    def is_due(count: int) -> bool:
+        """Whether the backward of this number is looked at closely: a power of 4."""
+        return count & (count - 1) == 0 and count.bit_length() % 2 == 1
 
     def larger(
         self, roots: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]

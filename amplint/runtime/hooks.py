@@ -69,7 +69,7 @@ class Hooks(ScalerHooks):
             closely = None
             self._in_backward, self._busy = True, get_ident()
             try:
-                if counter is not None and count & (count - 1) == 0 and not self._distributed():
+                if counter is not None and counter.is_due(count) and not self._distributed():
                     fresh = [p for each, snapshot in before if snapshot is None for p in each.differentiable()]
                     closely = counter.larger([root for root in roots if root.requires_grad], fresh)
                 original(tensors, *args, **kwargs)
