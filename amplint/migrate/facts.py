@@ -85,6 +85,8 @@ class Facts:
     def is_module(self, node: ast.expr) -> bool:
         """Whether an expression is a module."""
         if isinstance(node, ast.Subscript):
+            if self.is_module_name(self.optimizer_names(node)):
+                return not self.is_loss(node)  # an entry of a dict that the file spells out
             node = node.value
         path = path_of(node)
         if isinstance(node, ast.Attribute) and node.attr == "module":

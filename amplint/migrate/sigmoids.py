@@ -133,9 +133,12 @@ class Sigmoids:
         return self._module(call.func, index)
 
     def _is_layer(self, func: ast.expr) -> bool:
-        """Whether what is called is a sigmoid kept as an attribute or name, and nothing else."""
+        """Whether what is called is a sigmoid kept as an attribute or name, the layer or the function."""
         made = self.file.values.of(func)
-        return bool(made) and all(isinstance(v, ast.Call) and LAYER in self.file.resolve(v.func) for v in made)
+        if made and all(isinstance(v, ast.Call) and LAYER in self.file.resolve(v.func) for v in made):
+            return True
+        given = [self.file.resolve(v) for v in made if isinstance(v, (ast.Name, ast.Attribute))]
+        return len(given) == len(made) > 0 and all(_SIGMOIDS.intersection(names) for names in given)
 
     # -- modules ------------------------------------------------------------------------------------------------------
 

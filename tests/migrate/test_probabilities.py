@@ -203,6 +203,26 @@ def test_a_loss_from_an_import_of_everything_is_refused() -> None:
     ) == ("line 9: what `BCELoss` is can't be seen; import it by name")
 
 
+def test_a_sigmoid_may_be_given_as_an_activation() -> None:
+    text = migrated(
+        """
+        class Net(nn.Module):
+            def __init__(self, f):
+                super().__init__()
+                self.fc = model
+                self.f = f
+
+            def forward(self, x):
+                return self.f(self.fc(x))
+
+        net = Net(f=torch.sigmoid)
+        criterion = nn.BCELoss()
+        """
+        + textwrap.indent(LOOP, "        ")
+    )
+    assert "        return self.f(self.fc(x).float())\n" in text
+
+
 def test_a_softmax_is_in_float32_already() -> None:
     text = migrated("net = nn.Sequential(model, nn.Softmax(dim=1))\ncriterion = nn.BCELoss()\n" + LOOP)
     assert "net = nn.Sequential(model, nn.Softmax(dim=1))" in text

@@ -137,3 +137,30 @@ def test_methods_of_one_object_name_their_models_alike() -> None:
         """
     )
     assert "cache_enabled" not in text
+
+
+def test_models_and_optimizers_may_be_kept_in_dicts() -> None:
+    text = migrated(
+        """
+        nets = {"G": nn.Linear(4, 4).to(device), "D": nn.Linear(4, 2).to(device)}
+        opts = {"G": torch.optim.Adam(nets["G"].parameters()), "D": torch.optim.Adam(nets["D"].parameters())}
+        for x, y in batches:
+            fake = nets["G"](x)
+            loss = F.mse_loss(nets["D"](fake.detach()), y)
+            opts["D"].zero_grad()
+            loss.backward()
+            opts["D"].step()
+            loss = nets["D"](fake).mean()
+            opts["G"].zero_grad()
+            loss.backward()
+            opts["G"].step()
+        """
+    )
+    assert f'    {REGION}\n        fake = nets["G"](x)\n        loss = F.mse_loss(' in text
+    assert protocol_of(text) == [
+        "    scaler.scale(loss).backward()",
+        '    scaler.step(opts["D"])',
+        "    scaler.scale(loss).backward()",
+        '    scaler.step(opts["G"])',
+        "    scaler.update()",
+    ]
