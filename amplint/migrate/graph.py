@@ -330,8 +330,17 @@ class Graph:
         around = chain(self.file, use)
         if isinstance(definition, LOOPS):
             return definition in around[1:]
-        block = {id(member) for member in siblings(self.file, definition)}
-        return any(id(member) in block for member in around)
+        place: ast.AST = definition
+        while isinstance(place, ast.stmt):
+            block = {id(member) for member in siblings(self.file, place)}
+            if any(id(member) in block for member in around):
+                return True
+            # A loop over something is taken to run at least once.
+            outer = self.file.parent(place)
+            if not isinstance(outer, (ast.For, ast.With)) or place not in outer.body:
+                return False
+            place = outer
+        return False
 
     def nodes_of(self, statements: set[ast.stmt]) -> set[ast.stmt]:
         """Those of the statements that make nodes of a graph themselves (what their blocks do is not counted)."""

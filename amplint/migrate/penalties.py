@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of
@@ -31,6 +32,8 @@ _INNER = (
     "not pass through the scaler, so that this loop stays in float32"
 )
 _WHOLE = "a model takes gradients of its inputs here, which stays in float32, so that nothing is gained"
+_ELSEWHERE = re.compile(r"grad\w*_?pen|penalty_?grad|r1_?(?:reg|pen)|(?:^|_)(?:compute|calc\w*|get)_gp$", re.I)
+"""The names of functions of other files that take gradients of a model's outputs."""
 _NAMES = ("gradient_penalty", "grad_penalty", "penalty")
 
 
@@ -93,11 +96,27 @@ class Penalties:
         for function in self.functions:
             for call in self.file.values.calls(function):
                 self._island(call, runs)
+        for call in self._elsewhere():
+            self._island(call, runs)
         if self._done and all(self._is_all_island(run) for run in runs):
             raise RefusalError(
                 [*self.inline, *(grad for grads in self.functions.values() for grad in grads)][0],
                 "all of this loss goes through autograd.grad, which stays in float32, so that nothing is gained",
             )
+
+    def _elsewhere(self) -> list[ast.Call]:
+        """The calls of penalty functions that other files define, as far as their names tell."""
+        found = []
+        for call in self.file.names.calls:
+            name = path_of(call.func).rsplit(".", 1)[-1]
+            own = self.file.values.functions(call) or self.facts.is_module(call.func)
+            if own or not _ELSEWHERE.search(name) or self.file.values.enclosing_function(call) in self.functions:
+                continue
+            if isinstance(self.file.statement(call), ast.Assign) and len(call.args) > 1:
+                if not any(self.facts.is_module(a) for a in call.args if isinstance(a, (ast.Name, ast.Attribute))):
+                    raise RefusalError(call, _FORWARD)
+                found.append(call)
+        return found
 
     def _is_apart(self, call: ast.Call) -> bool:
         """Whether a call in a training loop, outside of all regions, gives a value without a graph, as a sampler

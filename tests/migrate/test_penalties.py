@@ -85,6 +85,36 @@ for x, y in batches:
     ) in text
 
 
+def test_a_penalty_of_another_file_is_known_by_its_name() -> None:
+    text = migrated(
+        """
+        from utils import gradient_penalty
+
+        generator = nn.Linear(4, 4).to(device)
+        other = torch.optim.SGD(generator.parameters(), lr=0.1)
+        for x, y in batches:
+            for _ in range(5):
+                fake = generator(y)
+                score = model(fake).mean() - model(x).mean()
+                loss = score + 10 * gradient_penalty(model, x, fake, device=device)
+                optimizer.zero_grad()
+                loss.backward(retain_graph=True)
+                optimizer.step()
+            loss = -model(fake).mean()
+            other.zero_grad()
+            loss.backward()
+            other.step()
+        """
+    )
+    assert (
+        "            score = model(fake).mean() - model(x).mean()\n"
+        f"            {ISLAND}\n"
+        "                grad_penalty = gradient_penalty(model, x, fake.float(), device=device)\n"
+        "            loss = score + 10 * grad_penalty\n"
+    ) in text
+    assert text.count("scaler.update()") == 2
+
+
 def test_a_forward_that_cannot_be_told_is_refused() -> None:
     assert refusal(
         FUNCTION
