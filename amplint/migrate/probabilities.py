@@ -188,6 +188,8 @@ class Probabilities:
         for inner in ast.walk(node):
             if isinstance(inner, (ast.Name, ast.Attribute)) and path_of(inner) and not self.file.resolve(inner):
                 parent = self.file.parent(inner)
+                if isinstance(parent, ast.Subscript) and parent.value is inner:
+                    return self.file.segment(parent)  # of a tuple or dict, which has no device itself
                 if not (isinstance(parent, ast.Call) and parent.func is inner) and not isinstance(
                     parent, ast.Attribute
                 ):

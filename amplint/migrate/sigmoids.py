@@ -28,6 +28,9 @@ _SAME_DTYPE = frozenset(
 _SAME_DTYPE_TORCH = frozenset(
     f"torch.{name}" for name in ("squeeze", "flatten", "reshape", "unsqueeze", "clamp", "transpose", "mean")
 )
+_SAME_DTYPE_LAYERS = frozenset(
+    f"torch.nn.{name}" for name in ("Flatten", "Unflatten", "Identity", "Dropout", "Dropout2d", "AdaptiveAvgPool2d")
+)
 _WRAPPERS = frozenset(
     (
         "torch.compile",
@@ -39,6 +42,8 @@ _WRAPPERS = frozenset(
 _SAME_MODULE = frozenset(("to", "cuda", "cpu", "train", "eval", "apply", "float", "requires_grad_"))
 _DEPTH = 40
 
+Index = int | str | None
+"""The place of a value in what a model returns, in a tuple or a dict."""
 Found = list[ast.Call] | None
 """Sigmoids; none where a circle was met, which adds nothing; None where a value may come from something else."""
 
@@ -55,9 +60,9 @@ class Sigmoids:
         self.facts = facts
         self.file: SourceFile = facts.file
         self.sinks = sinks
-        self._active: set[tuple[ast.AST, int | None]] = set()
+        self._active: set[tuple[ast.AST, Index]] = set()
 
-    def behind(self, node: ast.expr, index: int | None = None) -> Found:
+    def behind(self, node: ast.expr, index: Index = None) -> Found:
         """The sigmoids behind a value, or behind one element of a tuple; see the class for what they are."""
         if (node, index) in self._active:
             return []
@@ -69,14 +74,21 @@ class Sigmoids:
         finally:
             self._active.discard((node, index))
 
-    def _value(self, node: ast.expr, index: int | None) -> Found:
+    def _value(self, node: ast.expr, index: Index) -> Found:
         if isinstance(node, ast.Tuple):
-            return self.behind(node.elts[index]) if index is not None and index < len(node.elts) else None
+            return self.behind(node.elts[index]) if isinstance(index, int) and index < len(node.elts) else None
+        if isinstance(node, ast.Dict):
+            given = [
+                v
+                for k, v in zip(node.keys, node.values, strict=True)
+                if isinstance(k, ast.Constant) and k.value == index
+            ]
+            return self.behind(given[0]) if len(given) == 1 else None
         if isinstance(node, ast.Call):
             return self._call(node, index)
         if isinstance(node, ast.Subscript):
-            position_ = node.slice.value if isinstance(node.slice, ast.Constant) else None
-            return self.behind(node.value, position_ if isinstance(position_, int) else None)
+            place = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            return self.behind(node.value, place if isinstance(place, (int, str)) else None)
         if isinstance(node, ast.IfExp):
             return self._all([(node.body, index), (node.orelse, index)])
         if isinstance(node, ast.Name):
@@ -91,7 +103,7 @@ class Sigmoids:
             return self._arithmetic(node)
         return None
 
-    def _all(self, sources: list[tuple[ast.expr | None, int | None]]) -> Found:
+    def _all(self, sources: list[tuple[ast.expr | None, Index]]) -> Found:
         result: list[ast.Call] = []
         for source, index in sources:
             part = self.behind(source, index) if source is not None else None
@@ -108,7 +120,7 @@ class Sigmoids:
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def _call(self, call: ast.Call, index: int | None) -> Found:
+    def _call(self, call: ast.Call, index: Index) -> Found:
         names = self.file.resolve(call.func)
         if names:
             if names[0] in _SIGMOIDS | _FLOAT32:
@@ -129,7 +141,7 @@ class Sigmoids:
             return [call]
         functions = [f for f in self.file.values.functions(call) if f.name not in ("forward", "__call__")]
         if functions:
-            return self._all([(value, index) for function in functions for value in returns(function)])
+            return self._returned([value for function in functions for value in returns(function)], index)
         return self._module(call.func, index)
 
     def _is_layer(self, func: ast.expr) -> bool:
@@ -140,9 +152,19 @@ class Sigmoids:
         given = [self.file.resolve(v) for v in made if isinstance(v, (ast.Name, ast.Attribute))]
         return len(given) == len(made) > 0 and all(_SIGMOIDS.intersection(names) for names in given)
 
+    def _returned(self, values: list[ast.expr], index: Index) -> Found:
+        """The sigmoids behind what a function returns; a return of the very value that goes into the sigmoid on another
+        way is for other losses."""
+        parts = [self.behind(value, index) for value in values]
+        found = [sigmoid for part in parts for sigmoid in part or ()]
+        raw = {path_of(s.args[0]) for s in found if s.args}
+        if any(part is None and path_of(value) not in raw - {""} for value, part in zip(values, parts, strict=True)):
+            return None
+        return found
+
     # -- modules ------------------------------------------------------------------------------------------------------
 
-    def _module(self, node: ast.expr, index: int | None = None) -> Found:
+    def _module(self, node: ast.expr, index: Index = None) -> Found:
         """The sigmoids that a module ends in."""
         if (node, -1) in self._active:
             return []
@@ -160,7 +182,7 @@ class Sigmoids:
         finally:
             self._active.discard((node, -1))
 
-    def _made(self, call: ast.Call, index: int | None) -> Found:
+    def _made(self, call: ast.Call, index: Index) -> Found:
         names = self.file.resolve(call.func)
         if names:
             if names[0] == LAYER or names[0] in _FLOAT32:
@@ -177,7 +199,7 @@ class Sigmoids:
             part: Found = None
             if isinstance(value, ast.ClassDef):
                 forward = self.file.values.method(value, "forward")
-                part = self._all([(r, index) for r in returns(forward)]) if forward is not None else None
+                part = self._returned(returns(forward), index) if forward is not None else None
                 if forward is None and any("torch.nn.Sequential" in self.file.resolve(b) for b in value.bases):
                     part = self._super_sequential(value)
             elif isinstance(value, FUNCTIONS):
@@ -200,6 +222,11 @@ class Sigmoids:
         if not call.args:
             return self._added(call)
         last = call.args[-1]
+        for layer in reversed(call.args):
+            last = layer
+            names = self.file.resolve(layer.func) if isinstance(layer, ast.Call) else ()
+            if not _SAME_DTYPE_LAYERS.intersection(names):
+                break
         if isinstance(last, ast.Call) and any(n.endswith("OrderedDict") for n in self.file.resolve(last.func)):
             pairs = last.args[0].elts if last.args and isinstance(last.args[0], (ast.List, ast.Tuple)) else []
             end = pairs[-1] if pairs else None
@@ -267,14 +294,15 @@ class Sigmoids:
 
     # -- names --------------------------------------------------------------------------------------------------------
 
-    def _name(self, node: ast.Name, index: int | None) -> Found:
+    def _name(self, node: ast.Name, index: Index) -> Found:
         owner = owner_of(self.file, node)
         graph = self.sinks.graph(owner)
         reaching = {statement for statement, _ in graph.reaching(node.id, self.file.statement(node))}
-        found: list[tuple[ast.expr | None, int | None]] = []
+        found: list[tuple[ast.expr | None, Index]] = []
         if not reaching:
             return self._outside(node, index)
-        for statement in sorted(reaching, key=position):
+        optional = self._optional(node, reaching)
+        for statement in [optional] if optional is not None else sorted(reaching, key=position):
             if not isinstance(statement, ast.Assign):
                 return None
             for target in statement.targets:
@@ -289,9 +317,21 @@ class Sigmoids:
                     return None
         return self._all(found)
 
-    def _outside(self, node: ast.Name, index: int | None) -> Found:
+    def _optional(self, node: ast.Name, reaching: set[ast.stmt]) -> ast.stmt | None:
+        """The `out = torch.sigmoid(out)` under a condition that comes last; without it there are no probabilities."""
+        last = max(reaching, key=position)
+        if len(reaching) < 2 or not isinstance(last, ast.Assign) or not isinstance(last.value, ast.Call):
+            return None
+        given = [*last.value.args, getattr(last.value.func, "value", None)]
+        if not isinstance(self.file.parent(last), ast.If) or not any(
+            isinstance(g, ast.Name) and g.id == node.id for g in given
+        ):
+            return None
+        return last if self.behind(last.value) == [last.value] else None
+
+    def _outside(self, node: ast.Name, index: Index) -> Found:
         """What a parameter is given by all calls, or what the module assigns to a name."""
-        found: list[tuple[ast.expr | None, int | None]] = []
+        found: list[tuple[ast.expr | None, Index]] = []
         for binding in self.file.names.lookup(node):
             if binding.kind == "assign" and isinstance(binding.node, ast.Assign) and binding.value is not None:
                 found.append((binding.value, index))

@@ -83,6 +83,7 @@ for x, y in batches:
         "layers = [model]\nif not wgan:\n    layers.append(nn.Sigmoid())\nnet = nn.Sequential(*layers).to(device)",
         "from collections import OrderedDict\nnet = nn.Sequential(OrderedDict([('fc', model), ('out', nn.Sigmoid())]))",
         "net = nn.Sequential()\nnet.add_module('fc', model)\nnet.add_module('out', nn.Sigmoid())",
+        "net = nn.Sequential(model, nn.Sigmoid(), nn.Flatten())",
         "net = nn.Sequential(model, nn.Sequential(nn.Linear(2, 2), nn.Sigmoid()))\nnet = nn.DataParallel(net)",
         "def block(n):\n    return [nn.Linear(2, n), nn.Sigmoid()]\n\nnet = nn.Sequential(model, *block(2))",
         "def make():\n    return nn.Sequential(model, nn.Sigmoid())\n\nnet = make().to(device)",
@@ -221,6 +222,51 @@ def test_a_sigmoid_may_be_given_as_an_activation() -> None:
         + textwrap.indent(LOOP, "        ")
     )
     assert "        return self.f(self.fc(x).float())\n" in text
+
+
+@pytest.mark.parametrize(
+    ("forward", "loss"),
+    [
+        (
+            "        out = self.fc(x)\n        if self.on:\n            out = torch.sigmoid(out)\n        return out",
+            "net(x)",
+        ),
+        ("        if self.plain:\n            return torch.sigmoid(x)\n        else:\n            return x", "net(x)"),
+        ("        return {'raw': x, 'prob': torch.sigmoid(x)}", "net(x)['prob']"),
+    ],
+)
+def test_a_sigmoid_may_depend_on_a_setting_or_stand_in_a_dict(forward: str, loss: str) -> None:
+    text = migrated(
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = model\n\n"
+        f"    def forward(self, x):\n{forward}\n\nnet = Net()\ncriterion = nn.BCELoss()\n"
+        f"for x, y in batches:\n    loss = criterion({loss}, y) + model(x).mean()\n"
+        "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n"
+    )
+    assert ".float())" in text.split("net = Net()")[0].split("class Net")[1]
+
+
+@pytest.mark.parametrize("given", ["out[0]", "out[0].view(-1)"])
+def test_an_island_asks_the_tensor_for_its_device(given: str) -> None:
+    text = migrated(
+        f"""
+        class Net(nn.Module):
+            def forward(self, x):
+                return torch.sigmoid(model(x)), x
+
+        net = Net()
+        criterion = nn.BCELoss()
+        for x, y in batches:
+            out = net(x)
+            loss = criterion({given}, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert (
+        "        with torch.autocast(device_type=out[0].device.type, enabled=False):\n"
+        f"            loss = criterion({given}.float(), y)\n"
+    ) in text
 
 
 def test_a_softmax_is_in_float32_already() -> None:
