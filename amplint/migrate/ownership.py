@@ -296,7 +296,9 @@ class Ownership:
         trace.expression(expression, statement, True)
         if trace.unknown:
             return Reach(None, None)
-        sure = frozenset(m for m in trace.sure if m.maker in self._renewed or not self.contains(self.frozen, {m}))
+        # A backward needs some graph: where there is one model that can give it, that has.
+        found = trace.sure or (trace.may if len(trace.may) == 1 else set())
+        sure = frozenset(m for m in found if m.maker in self._renewed or not self.contains(self.frozen, {m}))
         return Reach(frozenset(trace.may), sure)
 
     @cached_property

@@ -36,6 +36,11 @@ def reason(body: str, head: str = HEAD) -> str:
             "",
         ),
         ("loss = model(x).mean()\nif y.sum() > 0:\n    loss = F.mse_loss(model(x), y)", ""),
+        (
+            "if y.sum() > 0:\n    with torch.no_grad():\n        out = model(x)\nelse:\n    out = model(x)\n"
+            "loss = F.mse_loss(out, y)",
+            "",
+        ),
         ("loss = 0\nfor part in x:\n    loss += model(part).mean()", ""),
         ("if y.sum() > 0:\n    loss = F.mse_loss(model(x), y)\nelse:\n    loss = other(x).mean()", NO_GRADIENTS),
         ("loss = other(x).mean()\nif y.sum() > 0:\n    loss = F.mse_loss(model(x), y)", NO_GRADIENTS),
