@@ -4,8 +4,8 @@ what is given to them of what the regions computed."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 
+from amplint.facts.training import targets_of
 from amplint.facts.values import Function
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
@@ -37,7 +37,7 @@ _REAL = frozenset(
 _FLOAT = frozenset(("float", "double"))
 
 
-def check(facts: Facts, runs: list[Run], reached: Iterable[Function]) -> None:
+def check(facts: Facts, runs: list[Run], reached: list[Function]) -> None:
     """Raise `RefusalError` where such an operation would meet half precision; elsewhere it may stand, as in the
     preparation of data."""
     file = facts.file
@@ -54,7 +54,7 @@ def check(facts: Facts, runs: list[Run], reached: Iterable[Function]) -> None:
         made = file.parent(node)
         if reason is not _LINALG and isinstance(made, ast.Call) and _comes_to_training(facts, made):
             raise RefusalError(node, reason)
-    computed = Spread(facts, _FLOAT).of_assigned(_statements(runs))
+    computed = Spread(facts, _FLOAT).of_assigned(_statements(runs, reached))
     half = computed.expressions()
     for node, reason in found.items():
         call = file.parent(node)
@@ -67,8 +67,11 @@ def _comes_to_training(facts: Facts, call: ast.Call) -> bool:
     return Spread(facts, _REAL).of([call]).meets_training() is not None
 
 
-def _statements(runs: list[Run]) -> list[ast.stmt]:
-    return [node for run in runs for s in run.statements for node in walk(s) if isinstance(node, ast.stmt)]
+def _statements(runs: list[Run], reached: list[Function]) -> list[ast.stmt]:
+    """The statements of the runs, and those of the functions that they call that keep something in an object."""
+    found = [node for run in runs for s in run.statements for node in walk(s) if isinstance(node, ast.stmt)]
+    inner = [node for function in reached for node in walk(function) if isinstance(node, ast.stmt)]
+    return [*found, *(s for s in inner if any(isinstance(target, ast.Attribute) for target in targets_of(s)))]
 
 
 def _reason(names: tuple[str, ...]) -> str:

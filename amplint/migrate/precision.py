@@ -155,5 +155,6 @@ def _is_off_by_default(file: SourceFile, node: ast.expr) -> bool:
             continue
         named = {str(a.value).lstrip("-").replace("-", "_") for a in call.args if isinstance(a, ast.Constant)}
         if node.attr in named:
-            return any(k.arg == "action" and ast.unparse(k.value) == "'store_true'" for k in call.keywords)
+            given = {k.arg: ast.unparse(k.value) for k in call.keywords}
+            return given.get("action") == "'store_true'" and given.get("default", "False") == "False"
     return False

@@ -41,6 +41,7 @@ _OF_TRAINING = frozenset(
     ("backward", "parameters", "named_parameters", "step", "zero_grad", "train", "eval", "state_dict",
      "load_state_dict", "forward")
 )  # fmt: skip
+_SETS = frozenset(("setattr", "register_buffer", "register_parameter", "__setattr__"))
 _BLOCKS = (ast.Lambda, ast.Yield, ast.YieldFrom, ast.arguments, ast.ClassDef, *FUNCTIONS)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 
@@ -190,10 +191,20 @@ class Spread:
         functions = self.file.values.functions(call)
         for function in functions:
             self._parameters(function, call, node)
-        if not functions:
-            self._add(call)
-            if isinstance(call.func, ast.Attribute) and not names:
-                self._mutated(call.func.value, 0)
+        if functions:
+            return
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if path_of(call.func).rsplit(".", 1)[-1] in _SETS or any(self._is_function(g) for g in given if g is not node):
+            self.lost = call  # a name that a string says, or what `map` calls
+            return
+        self._add(call)
+        if isinstance(call.func, ast.Attribute) and not names:
+            self._mutated(call.func.value, 0)
+
+    def _is_function(self, node: ast.expr) -> bool:
+        return isinstance(node, (ast.Name, ast.Attribute)) and any(
+            isinstance(value, (ast.Lambda, *FUNCTIONS)) for value in self.file.values.of(node)
+        )
 
     def _casts(self, call: ast.Call) -> bool:
         """Whether `x.to(...)` surely makes a float32 of any number."""
@@ -234,6 +245,8 @@ class Spread:
         elif isinstance(target, ast.Name):
             self._name_uses(target.id, statement, index)
         elif isinstance(target, ast.Attribute):
+            if target.attr == "data" or self.facts.is_module(target.value):
+                self.lost = target  # the tensor or the module is another one now
             self._attribute_uses(target.attr)
         elif isinstance(target, ast.Subscript):
             self._mutated(target.value, 0)
@@ -264,7 +277,9 @@ class Spread:
         elif isinstance(holder, ast.Attribute):
             if path_of(holder) and not self.file.resolve(holder):
                 self._attribute_uses(holder.attr)
-        elif isinstance(holder, ast.Name) and holder.id != "self" and not self.file.resolve(holder):
+        elif isinstance(holder, ast.Name) and holder.id == "self":
+            self.lost = holder
+        elif isinstance(holder, ast.Name) and not self.file.resolve(holder):
             bindings = self.file.names.lookup(holder)
             for binding in bindings:
                 self._name_uses(holder.id, binding.node)

@@ -112,6 +112,16 @@ def test_is_left(body: str) -> None:
         ),
         ("weight = torch.ones(2).double()\nother = torch.optim.SGD([weight], lr=0.1)\n" + LOOP, DOUBLE),
         ("cast = lambda t: t.double()\n" + LOOP, DOUBLE),
+        ("def show(t):\n    return model(t)\n\nlist(map(show, torch.ones(8, 4).double()))\n" + LOOP, DOUBLE),
+        ("for p in model.parameters():\n    p.data = p.data.double()\n" + LOOP, DOUBLE),
+        ("model.weight = nn.Parameter(torch.ones(2, 4).double())\n" + LOOP, DOUBLE),
+        (
+            "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.register_buffer('w', torch.ones(4).double())\n\n"
+            "    def forward(self, x):\n        return model(x) * self.w\n\n"
+            "net = Net()\n" + LOOP.replace("model(x)", "net(x)"),
+            DOUBLE,
+        ),
         ("torch.set_default_dtype(torch.float64)\n" + LOOP, DEFAULT),
         ("torch.set_default_tensor_type('torch.DoubleTensor')\n" + LOOP, DEFAULT),
         ("torch.set_default_tensor_type(torch.DoubleTensor)\n" + LOOP, DEFAULT),
@@ -121,10 +131,21 @@ def test_is_left(body: str) -> None:
         ("model = torch.jit.trace(model, torch.ones(1, 4))\n" + LOOP, SCRIPTED),
         ("@torch.jit.script\ndef act(x):\n    return x * 2\n" + LOOP.replace("model(x)", "act(model(x))"), SCRIPTED),
         ("torch.autograd.set_detect_anomaly(True)\n" + LOOP, ANOMALY),
+        (
+            "import argparse\nparser = argparse.ArgumentParser()\n"
+            "parser.add_argument('--debug', action='store_true', default=True)\n"
+            "args = parser.parse_args()\nif args.debug:\n    torch.autograd.set_detect_anomaly(True)\n" + LOOP,
+            ANOMALY,
+        ),
         ("DEBUG = True\nif DEBUG:\n    torch.autograd.set_detect_anomaly(True)\n" + LOOP, ANOMALY),
         (LOOP.replace("F.mse_loss(out, y)", "torch.fft.fft(out).abs().mean()"), FOURIER),
         (LOOP.replace("F.mse_loss(out, y)", "torch.linalg.det(out)"), LINALG),
         (AFTER.format("print(torch.linalg.svdvals(out))"), LINALG),
+        (
+            "class Net(nn.Module):\n    def forward(self, x):\n        self.seen = model(x)\n        return x\n\n"
+            "net = Net()\n" + LOOP.replace("model(x)", "net(x)") + "    print(torch.linalg.svdvals(net.seen))\n",
+            LINALG,
+        ),
         ("def rank(m):\n    return torch.linalg.matrix_rank(m)\n" + AFTER.format("print(rank(out))"), LINALG),
         ("x = torch.fft.fft(torch.ones(8, 4))\n" + LOOP.replace("in batches", "in [(x, 1)]"), FOURIER),
         (
