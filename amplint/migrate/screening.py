@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.values import path_of
 from amplint.migrate import leaves, precision
+from amplint.migrate.autograd_functions import passes_on
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 
@@ -121,7 +122,9 @@ def check_uses(file: SourceFile, nodes: Iterable[ast.AST]) -> None:
 
 
 def check_function_class(file: SourceFile, cls: ast.ClassDef) -> None:
-    """Raise `RefusalError` for an autograd function of a file's own."""
+    """Raise `RefusalError` for an autograd function of a file's own that does not just pass its input on."""
+    if passes_on(cls):
+        return
     for base in cls.bases:
         names = file.resolve(base) or (path_of(base),)
         if any(name in ("torch.autograd.Function", "Function", "autograd.Function") for name in names):
