@@ -285,8 +285,11 @@ class _Plan:
         if self.options.dtype != "bfloat16" and (enabled or self.options.flag or self.options.dtype == "auto"):
             scaler = self.scalers.text_for(self.protocol.in_view.at(run.first), run.first)
             enabled = f"{scaler}.is_enabled()"
-            if self.options.dtype == "auto":
+            optional = self.file.values.enclosing_function(run.first) in self.scalers.optional
+            if self.options.dtype == "auto" or (optional and enabled):
                 enabled = self._switched(device.on_cuda, run.first)
+            elif optional:
+                raise RefusalError(run.first, "without an optimizer there is no scaler to ask for the switch")
         else:
             enabled = self._switched(enabled, run.first)
         self._wrap(run, device, enabled)

@@ -160,7 +160,9 @@ class Protocol:
             if current is loop:
                 break
             block = siblings(self.file, current)
-            for earlier in reversed(block[: block.index(current)]):
+            parent = self.file.parent(current)
+            tried = parent.body if isinstance(parent, ast.Try) and current in parent.orelse else []
+            for earlier in reversed([*tried, *block[: block.index(current)]]):
                 if self._surely_backward(earlier):
                     self._check_leftover(earlier, statement, current)
                     return True

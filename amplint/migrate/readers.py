@@ -21,6 +21,20 @@ _OTHER_NUMBERS = frozenset(
         "bool", "item", "size", "shape", "float", "double", "type", "to", "isnan", "isfinite", "multinomial",
     )
 )  # fmt: skip
+_KEEPS_SHAPES = frozenset(("normalize", "relu", "softmax", "sigmoid", "tanh", "cat", "stack", "flatten", "dropout"))
+_WRITES = frozenset(
+    (
+        "index_copy_",
+        "index_add_",
+        "index_put_",
+        "scatter_",
+        "scatter_add_",
+        "masked_scatter_",
+        "index_copy",
+        "index_add",
+    )
+)
+"""Methods that write their last argument into a tensor of the same dtype."""
 _PRODUCTS = frozenset(("mm", "matmul", "bmm", "mv", "einsum", "linear", "addmm", "baddbmm", "cdist", "dot", "bilinear"))
 
 
@@ -36,7 +50,8 @@ def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfVa
             target.id
             for statement in run.statements
             for node in walk(statement)
-            if isinstance(node, ast.Assign) and _holds_output(facts, node.value)
+            if isinstance(node, ast.Assign)
+            and (_holds_output(facts, node.value) or _is_of_output(file, node.value, half))
             for target in targets_of(node)
             if isinstance(target, ast.Name)
         }
@@ -59,6 +74,12 @@ def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfVa
             continue
         if half.is_computed(use.value, anywhere=True, sampled=False):
             editor.insert(file.span(use.value).end, ".float()")
+
+
+def _is_of_output(file: SourceFile, value: ast.expr, half: HalfValues) -> bool:
+    """Whether a value is what a function of torch that keeps shapes makes of an output (`F.normalize(model(x))`)."""
+    names = file.resolve(value.func) if isinstance(value, ast.Call) else ()
+    return any(name.rsplit(".", 1)[-1] in _KEEPS_SHAPES for name in names) and half.is_computed(value, anywhere=True)
 
 
 def _holds_output(facts: Facts, value: ast.expr) -> bool:
@@ -133,7 +154,8 @@ def _meets_float32(file: SourceFile, name: ast.Name) -> bool:
             return isinstance(parent.op, ast.MatMult)
         if isinstance(parent, ast.Call):
             called = file.resolve(parent.func) or (getattr(parent.func, "attr", ""),)
-            if any(one.rsplit(".", 1)[-1] in _PRODUCTS for one in called):
+            last = {one.rsplit(".", 1)[-1] for one in called}
+            if last & _PRODUCTS or (last & _WRITES and child in parent.args):
                 return True
             if parent.func is not child:
                 return False

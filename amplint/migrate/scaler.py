@@ -40,6 +40,8 @@ class Scalers:
         self._texts: dict[tuple[ast.AST, str], str] = {}
         self._threaded: dict[Function, str] = {}
         self._uses: dict[ast.AST, list[ast.stmt]] = {}
+        self.optional: set[Function] = set()
+        """The functions that are called without an optimizer too, and then have no scaler."""
 
     def mark(self) -> tuple[dict, dict, dict, dict]:  # type: ignore[type-arg]
         """What was planned so far, for `restore`."""
@@ -83,7 +85,7 @@ class Scalers:
         kinds = {binding.kind for binding in bindings}
         if kinds == {"param"}:
             return self._parameter(bindings[0].node, optimizer, path, at, depth)
-        if not kinds <= {"assign"}:
+        if not all(binding.kind == "assign" or isinstance(binding.node, ast.Assign) for binding in bindings):
             raise RefusalError(at, f"where the optimizer `{path}` is made can't be told")
         every = [binding.node for binding in bindings if isinstance(binding.node, ast.stmt)]
         makers = [maker for maker in every if not _assigns_none(maker)] or every
@@ -151,9 +153,16 @@ class Scalers:
                 unpacked = any(isinstance(a, ast.Starred) for a in call.args) or any(
                     k.arg is None for k in call.keywords
                 )
-                if given is None or unpacked:
+                default = default_of(function.args, parameter)
+                if unpacked or (given is None and (default is None or not _is_none(default))):
                     raise RefusalError(call, f"the optimizer that `{function.name}` gets here can't be told")
-                texts.add(self._reach(given, self.file.statement(call), depth + 1))
+                missing = given is None or _is_none(given)
+                texts.add("" if given is None or missing else self._reach(given, self.file.statement(call), depth + 1))
+                if missing or self.file.values.enclosing_function(call) in self.optional:
+                    self.optional.add(function)
+            if texts == {""}:
+                self._pass_none(function, last, call)
+                continue
             if len(texts) != 1:
                 raise RefusalError(
                     call, "its optimizers are made in different places, so no single scaler can serve them"
@@ -167,6 +176,15 @@ class Scalers:
                 self.editor.insert(self._end(given), f", {text}")
         self._declare(function, last, at)
         return self.name
+
+    def _pass_none(self, function: Function, last: ast.arg, call: ast.Call) -> None:
+        """A call without an optimizer, for an evaluation, gets no scaler either."""
+        given = self.file.values.argument(call, function, last.arg)
+        is_keyword = any(keyword.value is given for keyword in call.keywords)
+        if given is not None and not is_keyword:
+            self.editor.insert(self._end(given), ", None")
+        elif given is not None and default_of(function.args, last) is None:
+            self.editor.insert(self._end(given), f", {self.name}=None")
 
     def _optimizer_parameters(self, function: Function, known: ast.arg) -> list[ast.arg]:
         """The parameters of a function that it steps as optimizers, or hands on, in their order."""
@@ -318,6 +336,10 @@ def free_name(file: SourceFile, candidates: tuple[str, ...]) -> str:
         if isinstance(node, ast.keyword) and node.arg:
             taken.add(node.arg)
     return next((name for name in candidates if name not in taken), f"{candidates[-1]}_")
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _assigns_none(statement: ast.stmt) -> bool:

@@ -9,10 +9,12 @@ from amplint.facts.values import Function, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.graph import Graph
 from amplint.migrate.model import RefusalError
-from amplint.migrate.tree import FUNCTIONS, MUTATORS, assigned_paths, base_path, owner_of
+from amplint.migrate.tree import FUNCTIONS, MUTATORS, assigned_paths, base_path, blocks, owner_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
+
+_STARTS = frozenset(("torch.autograd.Variable", "torch.tensor", "torch.as_tensor"))
 
 
 class Sink(NamedTuple):
@@ -76,6 +78,7 @@ class Sinks:
         """Note the nodes behind a sink; returns the sinks that its parameters lead to."""
         graph = self.graph(sink.owner)
         statements, open_paths = graph.slice(sink.expression, sink.statement)
+        self._check_cut(graph, [sink.expression, *statements])
         nodes = graph.nodes_of(statements)
         further: list[Sink] = []
         explained = bool(nodes) or any(
@@ -101,6 +104,16 @@ class Sinks:
                 "the same function as backward()",
             )
         return further
+
+    def _check_cut(self, graph: Graph, nodes: list[ast.AST]) -> None:
+        """`Variable(loss, requires_grad=True)` starts a new graph, so that a backward reaches no weights."""
+        for node in (inner for root in nodes if not blocks(root) for inner in ast.walk(root)):
+            if not isinstance(node, ast.Call) or not set(self.file.resolve(node.func)) & _STARTS:
+                continue
+            flags = [k.value for k in node.keywords if k.arg == "requires_grad"]
+            begins = any(not (isinstance(flag, ast.Constant) and not flag.value) for flag in flags)
+            if begins and node.args and graph.is_graph(node.args[0]):
+                raise RefusalError(node, "a new graph starts here, so that backward() gives the model no gradients")
 
     @staticmethod
     def _is_plain_parameter_loss(graph: Graph, sink: Sink) -> bool:

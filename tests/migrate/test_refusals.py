@@ -165,7 +165,7 @@ CASES = {
         class Twice(torch.autograd.Function):
             @staticmethod
             def forward(ctx, x):
-                return x * 2
+                return x.exp()
 
             @staticmethod
             def backward(ctx, g):
