@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of, returns
-from amplint.migrate import angles, averages, kernels, masks, recursions
+from amplint.migrate import angles, averages, kernels, masks, products, recursions
 from amplint.migrate.constants import is_beyond_float16, number
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
@@ -229,6 +229,10 @@ class Numerics:
         elif name in _MASKS and self._float16:
             masks.repair(self.file, self.editor, call)
         elif name in _REJECTS_HALF and self._is_tensor_call(call) and self._meets_half(call):
+            function = self.file.values.enclosing_function(call)
+            inner = function if name in products.NAMES and function in self.functions else None
+            if inner is not None and products.repair(self.file, self.sinks, self.editor, call, inner):
+                return
             raise RefusalError(call, f"`{name}` does not take half precision on CUDA")
         elif name == "square" or (name in ("cpu", "to") and self._is_moved_to_cpu(call)):
             self._widen(call)

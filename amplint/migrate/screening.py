@@ -62,6 +62,9 @@ _NAMES = {
     "torch.multiprocessing.Process": "several processes share a model and its gradients",
     "torch.jit.ScriptModule": "scripted code does not see autocast that is switched at run time",
     "torch.jit.script_method": "scripted code does not see autocast that is switched at run time",
+    "torch.ao.quantization.prepare_qat": "quantization-aware training rounds values that must be float32",
+    "torch.quantization.prepare_qat": "quantization-aware training rounds values that must be float32",
+    "torch.ao.quantization.quantize_fx": "quantization-aware training rounds values that must be float32",
     "torch.cuda.CUDAGraph": "CUDA graphs record a fixed sequence of kernels",
     "torch.cuda.graph": "CUDA graphs record a fixed sequence of kernels",
 }

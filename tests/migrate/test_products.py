@@ -1,0 +1,77 @@
+"""Products in place: the parameters that go into them become float32 first, or they are refused."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from amplint.migrate import migrate_source
+from tests.migrate.test_refusals import HEAD
+
+SCRIPT = """
+class Distances(nn.Module):
+    def forward(self, x, y):
+        \"\"\"Squared distances.\"\"\"
+{body}
+
+criterion = Distances()
+for x, y in batches:
+    out = model(x)
+    loss = criterion(out, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def migrated(body: str) -> str:
+    return migrate_source(HEAD + SCRIPT.format(body=textwrap.indent(body, " " * 8)), "train.py").text
+
+
+@pytest.mark.parametrize(
+    ("body", "casts"),
+    [
+        (
+            "n = x.size(0)\ndist = torch.pow(x, 2).sum(dim=1, keepdim=True).expand(n, n)\ndist = dist + dist.t()\n"
+            "dist.addmm_(x, x.t(), beta=1, alpha=-2)\nreturn dist.mean()",
+            ["x = x.float()"],
+        ),
+        (
+            "d = x.pow(2).sum(1, keepdim=True) + y.pow(2).sum(1, keepdim=True).t()\nd.addmm_(1, -2, x, y.t())\n"
+            "return d.mean()",
+            ["x = x.float()", "y = y.float()"],
+        ),
+    ],
+)
+def test_their_parameters_become_float32(body: str, casts: list[str]) -> None:
+    lines = [line.strip() for line in migrated(body).splitlines()]
+    at = lines.index('"""Squared distances."""')
+    assert lines[at + 1 : at + 1 + len(casts)] == casts
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "d = torch.matmul(x, x.t())\nd.addmm_(x, x.t())\nreturn d.mean()",
+        "d = x @ x.t() * 2\nd.addmm_(x, x.t())\nreturn d.mean()",
+        "d = self.base\nd.addmm_(x, x.t())\nreturn d.mean()",
+    ],
+)
+def test_what_comes_from_another_product_is_refused(body: str) -> None:
+    text = HEAD + SCRIPT.format(body=textwrap.indent(body, " " * 8))
+    result = migrate_source(text, "train.py")
+    assert result.text == text
+
+
+def test_quantization_aware_training_is_refused() -> None:
+    body = """
+net = torch.ao.quantization.prepare_qat(model)
+for x, y in batches:
+    loss = F.mse_loss(net(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    reason = migrate_source(HEAD + body, "train.py").loops[0].reason
+    assert reason == "line 9: quantization-aware training rounds values that must be float32"
