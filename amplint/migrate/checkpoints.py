@@ -37,7 +37,10 @@ def join(facts: Facts, scalers: Scalers, editor: Editor) -> None:
         own = key.replace("optimizer", "scaler") if "optimizer" in key else "scaler"
         text = _text(scalers, editor, state.func.value, file.statement(state))  # type: ignore[attr-defined]
         if text:
-            _save(file, editor, entry, state, own, text)
+            saved = f"{text}.state_dict()"
+            if _is_optional(file, scalers, state):
+                saved += f" if {text} is not None else None"
+            _save(file, editor, entry, state, own, saved)
             keys[key] = own
     for use in file.names.attributes.get("load_state_dict", ()) if keys else ():
         call = file.parent(use)
@@ -52,8 +55,14 @@ def join(facts: Facts, scalers: Scalers, editor: Editor) -> None:
         if text:
             quoted = file.segment(loaded.slice).replace(key, keys[key])
             source = path_of(loaded.value)
-            code = f"if {source}.get({quoted}):\n{editor.unit()}{text}.load_state_dict({source}[{quoted}])"
+            given = f"{text} is not None and " if _is_optional(file, scalers, statement) else ""
+            code = f"if {given}{source}.get({quoted}):\n{editor.unit()}{text}.load_state_dict({source}[{quoted}])"
             editor.insert_after(statement, code)
+
+
+def _is_optional(file: SourceFile, scalers: Scalers, node: ast.AST) -> bool:
+    """Whether the function of a node may be called without an optimizer, and so without a scaler."""
+    return file.values.enclosing_function(node) in scalers.optional
 
 
 def _text(scalers: Scalers, editor: Editor, optimizer: ast.expr, at: ast.stmt) -> str:
@@ -67,17 +76,17 @@ def _text(scalers: Scalers, editor: Editor, optimizer: ast.expr, at: ast.stmt) -
         return ""
 
 
-def _save(file: SourceFile, editor: Editor, entry: checkpoints.Saved, state: ast.Call, key: str, scaler: str) -> None:
+def _save(file: SourceFile, editor: Editor, entry: checkpoints.Saved, state: ast.Call, key: str, saved: str) -> None:
     """Write the entry behind the optimizer's, on a line of its own where entries have lines of their own."""
     value: ast.expr = state
     above = file.parent(state)
     if isinstance(above, ast.IfExp):
         value = above
-    text = f"{key}={scaler}.state_dict()"
+    text = f"{key}={saved}"
     if isinstance(entry.node, ast.Dict):
         keys = [k for k in entry.node.keys if isinstance(k, ast.Constant)]
         quote = file.segment(keys[0])[:1] if keys and file.segment(keys[0])[:1] in "'\"" else '"'
-        text = f"{quote}{key}{quote}: {scaler}.state_dict()"
+        text = f"{quote}{key}{quote}: {saved}"
     end = file.span(value).end
     if value.lineno == entry.node.lineno:
         editor.insert(end, f", {text}")

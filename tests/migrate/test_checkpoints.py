@@ -69,6 +69,28 @@ def test_a_function_that_sees_the_optimizer_sees_the_scaler() -> None:
     ]
 
 
+def test_a_function_that_may_get_no_optimizer_may_get_no_scaler() -> None:
+    save = SAVE.replace("optimizer, epoch", "epoch, optimizer=None").replace(
+        "optimizer.state_dict()", "optimizer.state_dict() if optimizer else None"
+    )
+    load = LOAD.replace("optimizer)", "optimizer=None)").replace(
+        "    optimizer.load", "    if optimizer is not None:\n        optimizer.load"
+    )
+    lines = migrated(
+        save
+        + load
+        + 'epoch = load("last.pt", model)\nload("last.pt", model, optimizer)\n'
+        + LOOP
+        + 'save("last.pt", model, epoch, optimizer)\nsave("best.pt", model, epoch)\n'
+    )
+    assert "def save(path, model, epoch, optimizer=None, scaler=None):" in lines
+    saved = '"scaler": scaler.state_dict() if scaler is not None else None, "epoch"'
+    assert f'"optimizer": optimizer.state_dict() if optimizer else None, {saved}' in "".join(lines)
+    at = lines.index('        optimizer.load_state_dict(state["optimizer"])')
+    assert lines[at + 1] == '        if scaler is not None and state.get("scaler"):'
+    assert lines[-2:] == ['save("last.pt", model, epoch, optimizer, scaler)', 'save("best.pt", model, epoch)']
+
+
 @pytest.mark.parametrize(
     "save",
     [
