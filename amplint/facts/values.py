@@ -86,6 +86,19 @@ class Values:
             self._known[node] = found
         return found
 
+    def elements(self, node: ast.expr) -> list[ast.expr]:
+        """The expressions of the elements of a list or tuple, literal or by comprehension; none where one can't be
+        seen."""
+        found: list[ast.expr] = []
+        for value in self.of(node):
+            if isinstance(value, (ast.List, ast.Tuple)):
+                found += value.elts
+            elif isinstance(value, ast.ListComp):
+                found.append(value.elt)
+            else:
+                return []
+        return found
+
     def _item(self, node: ast.Subscript) -> tuple[ast.AST | None, ...]:
         """What `holder["key"]` stands for where the holder is a literal dict with that key; else the node itself."""
         if not isinstance(node.slice, ast.Constant) or not self._enter(node):

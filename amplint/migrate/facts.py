@@ -88,6 +88,9 @@ class Facts:
             if self.is_module_name(self.optimizer_names(node)):
                 return not self.is_loss(node)  # an entry of a dict that the file spells out
             node = node.value
+            made = [cls for element in self.file.values.elements(node) for cls in self.file.values.constructed(element)]
+            if made and all(isinstance(cls, ast.ClassDef) and self.is_module_class(cls) for cls in made):
+                return True
         path = path_of(node)
         if isinstance(node, ast.Attribute) and node.attr == "module":
             return self.is_module(node.value)

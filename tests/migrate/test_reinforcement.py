@@ -478,3 +478,31 @@ for x, y in batches:
 
     def test_what_is_computed_of_it_is_not(self) -> None:
         assert "a logarithm is taken by hand" in refusal(self.MODEL.replace("LOG", "torch.log(1 - probabilities)"))
+
+
+def test_models_in_lists_are_models() -> None:
+    text = migrated(
+        """
+        actors = [nn.Linear(4, 2).to(device) for _ in range(2)]
+
+        class Critic(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(6, 1)
+
+            def forward(self, x, a):
+                return self.layer(torch.cat([x, a], 1))
+
+        critics = [Critic().to(device) for _ in range(2)]
+        optimizers = [torch.optim.Adam(critic.parameters()) for critic in critics]
+        for x, a in batches:
+            for agent in range(2):
+                value = critics[agent](x, a)
+                loss = value.mean()
+                optimizers[agent].zero_grad()
+                loss.backward()
+                optimizers[agent].step()
+        """
+    )
+    assert f"        {REGION}\n            value = critics[agent](x, a)\n            loss = value.mean()\n" in text
+    assert text.endswith("        scaler.step(optimizers[agent])\n        scaler.update()\n")
