@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of, returns
@@ -60,7 +61,11 @@ class Graph:
         ]
         self._sliced: set[ast.stmt] = set()
         self._trained: set[ast.stmt] = set()
+        self._through = False
         self.tainted: set[str] = set(given)
+        self._taint()
+
+    def _taint(self) -> None:
         grown = True
         while grown:
             grown = False
@@ -68,6 +73,25 @@ class Graph:
                 if path not in self.tainted and self.is_graph(value):
                     self.tainted.add(path)
                     grown = True
+
+    @cached_property
+    def _tainted_through(self) -> set[str]:
+        """The paths that would have a graph if `detach()` cut none off."""
+        outer, self._through, self.tainted = self.tainted, True, set(self.tainted)
+        try:
+            self._taint()
+            return self.tainted
+        finally:
+            self._through, self.tainted = False, outer
+
+    def _is_graph_through(self, value: ast.expr) -> bool:
+        """Whether a value is computed from a model's outputs, cut off from their graph or not."""
+        through = self._tainted_through
+        outer, self._through, self.tainted = self.tainted, True, through
+        try:
+            return self.is_graph(value)
+        finally:
+            self._through, self.tainted = False, outer
 
     # -- forward ------------------------------------------------------------------------------------------------------
 
@@ -77,12 +101,13 @@ class Graph:
             return False
         if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
             if isinstance(node, ast.Attribute) and node.attr in _PLAIN_ATTRIBUTES:
-                return False
+                return self._through and node.attr == "data" and self.is_graph(node.value, depth)
             return self.is_parameter(node) or any(
                 path == other or path.startswith(other + ".") for other in self.tainted
             )
         if isinstance(node, ast.Attribute):
-            return node.attr not in _PLAIN_ATTRIBUTES and self.is_graph(node.value, depth)
+            kept = node.attr not in _PLAIN_ATTRIBUTES or (self._through and node.attr == "data")
+            return kept and self.is_graph(node.value, depth)
         if isinstance(node, ast.Call):
             return self._call_is_graph(node, depth)
         if isinstance(node, ast.Subscript):
@@ -119,7 +144,7 @@ class Graph:
             and self.facts.module_of(call) is None
             and not any(self._holds_source(function) for function in self.file.values.functions(call))
         ):
-            return False
+            return self._through and func.attr == "detach" and self.is_graph(func.value, depth)
         if isinstance(func, ast.Name) and func.id in _PLAIN_FUNCTIONS:
             return False
         if any(isinstance(value, ast.ClassDef) for value in self.file.values.of(func)):
@@ -203,38 +228,39 @@ class Graph:
     def slice(self, expression: ast.AST, at: ast.stmt) -> tuple[set[ast.stmt], set[str]]:
         """The statements that a value depends on, and the paths for which none is in this function."""
         found: set[ast.stmt] = set()
+        cut_off: set[ast.stmt] = set()
         open_paths: set[str] = set()
-        seen: set[tuple[str, ast.stmt]] = set()
+        seen: set[tuple[str, ast.stmt, bool]] = set()
         users: dict[ast.stmt, set[ast.stmt]] = {}
         rooted: set[ast.stmt] = set()
-        pending = [(path, at) for path in self.value_paths(expression)]
+        pending = [(path, at, False) for path in self.value_paths(expression)]
         while pending:
-            path, use = pending.pop()
-            if (path, use) in seen:
+            path, use, cut = pending.pop()
+            if (path, use, cut) in seen:
                 continue
-            seen.add((path, use))
+            seen.add((path, use, cut))
             reaching = self.reaching(path, use)
-            if not reaching and not _is_cut(path, use):
+            if not reaching and not cut and not _is_cut(path, use):
                 open_paths.add(path)
                 if path in self.tainted or path.split(".", 1)[0] in self.tainted:
                     rooted.add(use)
             for statement, value in reaching:
-                if not self.is_graph(value):
-                    if self._is_cut_off(value):
-                        found.add(statement)
-                        rooted.add(statement)
+                is_graph = self.is_graph(value)
+                if not is_graph and not cut and not self._cuts(value):
                     # Data, or what was sampled or measured; only a container of this name could bring a graph.
-                    if not self._cuts(value):
-                        open_paths |= {p for p in self.value_paths(value) if not self.reaching(p, statement)}
+                    open_paths |= {p for p in self.value_paths(value) if not self.reaching(p, statement)}
+                if not is_graph and not self._is_graph_through(value):
                     continue
-                found.add(statement)
+                is_cut = cut or not is_graph
+                (cut_off if is_cut else found).add(statement)
                 users.setdefault(statement, set()).add(use)
                 if self._begins_graph(value):
                     rooted.add(statement)
-                pending += [(inner, statement) for inner in self.value_paths(value)]
+                pending += [(inner, statement, is_cut) for inner in self.value_paths(value)]
         # A name that once held a graph may hold data here: only what is computed from a beginning of one counts.
-        found &= self._reached(rooted, users)
-        bare = {statement for statement in found if self.file.regions.without_grad(statement)}
+        cut_off -= found
+        found = (found | cut_off) & self._reached(rooted, users)
+        bare = {statement for statement in found if statement in cut_off or self.file.regions.without_grad(statement)}
         self._sliced |= found
         self._trained |= self._reached(rooted - bare, {s: u - bare for s, u in users.items()})
         for statement in list(found):
@@ -273,18 +299,6 @@ class Graph:
             for node in ast.walk(value)
             if isinstance(node, (ast.Call, ast.Name, ast.Attribute))
         )
-
-    def _is_cut_off(self, value: ast.expr) -> bool:
-        """Whether a value is what a model returns, cut off from its graph: `generator(z).detach()`, `net(x).data`."""
-        names = self.file.resolve(value.func) if isinstance(value, ast.Call) else ()
-        if isinstance(value, ast.Call) and value.args and "torch.autograd.Variable" in names:
-            value = value.args[0]
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "detach":
-            value = value.func
-        if not isinstance(value, ast.Attribute) or value.attr not in ("detach", "data"):
-            return False
-        made = value.value
-        return isinstance(made, ast.Call) and self.is_source(made)
 
     def value_paths(self, expression: ast.AST) -> set[str]:
         """The paths whose values go into an expression; what is called is left out unless it is a value's method."""

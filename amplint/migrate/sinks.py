@@ -81,7 +81,7 @@ class Sinks:
         self._check_cut(graph, [sink.expression, *statements])
         nodes = graph.nodes_of(statements)
         further: list[Sink] = []
-        explained = bool(nodes) or any(
+        explained = any(not graph.is_without_grad(statement) for statement in nodes) or any(
             isinstance(node, ast.Call) and graph.is_source(node) for node in ast.walk(sink.expression)
         )
         for path in sorted(open_paths):

@@ -506,3 +506,75 @@ def test_models_in_lists_are_models() -> None:
     )
     assert f"        {REGION}\n            value = critics[agent](x, a)\n            loss = value.mean()\n" in text
     assert text.endswith("        scaler.step(optimizers[agent])\n        scaler.update()\n")
+
+
+class TestTargets:
+    """A target network runs under autocast where it stands beside the forward, though no gradient comes through it."""
+
+    def test_cut_off_by_detach(self) -> None:
+        text = migrated(
+            """
+            target = nn.Linear(4, 2).to(device)
+            for x, y in batches:
+                best, _ = target(x)
+                best = best.detach().max(1)[0]
+                wanted = y + 0.9 * best
+                loss = F.mse_loss(model(x)[:, 0], wanted)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            """
+        )
+        assert f"    {REGION}\n        best, _ = target(x)\n        best = best.detach().max(1)[0]\n" in text
+
+    def test_none_of_its_own_where_the_forward_is_elsewhere(self) -> None:
+        text = migrated(
+            """
+            target = nn.Linear(4, 2).to(device)
+            for x, y in batches:
+                wanted = y + target(x).detach().max(1)[0]
+                for _ in range(2):
+                    loss = F.mse_loss(model(x)[:, 0], wanted)
+                    optimizer.zero_grad()
+                    loss.backward()
+                    optimizer.step()
+            """
+        )
+        assert "    wanted = y + target(x).detach().max(1)[0]\n    for _ in range(2):\n" in text
+
+    def test_it_does_not_stand_for_a_forward_out_of_view(self) -> None:
+        reason = refusal(
+            """
+            target = nn.Linear(4, 2).to(device)
+            values = []
+
+            def act(x):
+                values.append(model(x))
+
+            def learn(x, y):
+                wanted = y + target(x).detach().max(1)[0]
+                loss = F.mse_loss(torch.cat(values)[:, 0], wanted)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+            for x, y in batches:
+                act(x)
+                learn(x, y)
+            """
+        )
+        assert "can't be told from the rest" in reason or "another function fills" in reason
+
+    def test_what_acts_on_it_in_numpy_stays_outside(self) -> None:
+        text = migrated(
+            """
+            for x, y in batches:
+                action = model(x).detach().numpy()
+                reward = env.step(action)
+                loss = F.mse_loss(model(x)[:, 0], reward)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            """
+        )
+        assert f"    reward = env.step(action)\n    {REGION}\n        loss = F.mse_loss(" in text
