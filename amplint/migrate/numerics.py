@@ -224,6 +224,8 @@ class Numerics:
             self._distribution(call)
         elif is_probability_loss(self.file, call):
             self._losses.append(call)
+        elif name == "numpy" and isinstance(call.func, ast.Attribute) and not self.file.resolve(call.func):
+            self._probabilities_of_numpy(call.func.value)
         elif name in _LOGS and self._is_tensor_call(call):
             self._log(call)
         elif name in _MASKS and self._float16:
@@ -323,6 +325,13 @@ class Numerics:
             raise RefusalError(
                 call, "a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1"
             )
+
+    def _probabilities_of_numpy(self, node: ast.expr) -> None:
+        """Probabilities by which NumPy chooses must sum to 1, which half precision would round away on the CPU."""
+        self._exponentials.clear()
+        if self._is_of_softmax(node):
+            for exponential in self._exponentials:
+                self._float_exponential(exponential)
 
     def _is_of_softmax(self, node: ast.expr) -> bool:
         """Whether a value is surely picked from results of softmax, also in a model that returns several."""

@@ -137,6 +137,8 @@ class Sigmoids:
                 return [call]
             if call.func.attr in _SAME_DTYPE and not self.facts.is_module(call.func.value):
                 return self.behind(call.func.value, index)
+            if call.func.attr == "forward" and self.facts.is_module(call.func.value):
+                return self._module(call.func.value, index)
         if self._is_layer(call.func):
             return [call]
         functions = [f for f in self.file.values.functions(call) if f.name not in ("forward", "__call__")]

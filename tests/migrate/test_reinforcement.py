@@ -578,3 +578,25 @@ class TestTargets:
             """
         )
         assert f"    reward = env.step(action)\n    {REGION}\n        loss = F.mse_loss(" in text
+
+
+def test_probabilities_that_numpy_chooses_by_come_from_float32() -> None:
+    text = migrated(
+        """
+        for x, y in batches:
+            logits = model(x)
+            p = F.softmax(logits, dim=1)
+            action = numpy.random.choice(2, p=p[0].detach().cpu().numpy())
+            loss = -F.log_softmax(logits, dim=1)[0, action]
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert "        p = F.softmax(logits.float(), dim=1)\n" in text
+
+
+def test_a_model_is_followed_through_its_forward() -> None:
+    text = TestLogarithmsOfPolicies.MODEL.replace("policy(x)", "policy.forward(x)")
+    text = migrate_source(HEAD + text.replace("LOG", "torch.log(probabilities[0])"), "train.py").text
+    assert "        return F.softmax(x[:, :2].float(), dim=1), x[:, 2]\n" in text
