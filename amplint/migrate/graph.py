@@ -147,12 +147,12 @@ class Graph:
             return self._through and func.attr == "detach" and self.is_graph(func.value, depth)
         if isinstance(func, ast.Name) and func.id in _PLAIN_FUNCTIONS:
             return False
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
         if any(isinstance(value, ast.ClassDef) for value in self.file.values.of(func)):
-            return False
+            return any(self.is_graph(argument, depth) for argument in arguments)  # an object that may keep them
         functions = () if self.facts.module_of(call) is not None else self.file.values.functions(call)
         if not functions and self.is_source(call):
             return self._gives_graph(call, depth)
-        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
         given = any(self.is_graph(argument, depth) for argument in arguments)
         if functions and not (isinstance(func, ast.Attribute) and self.is_graph(func.value, depth)):
             return depth >= _DEPTH or any(self._returns_graph(function, given, depth) for function in functions)

@@ -156,7 +156,7 @@ class HalfValues:
             return self._attribute_may_be(path, at, way)
         if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, root):
             return path in graph.tainted
-        calls = self.file.values.calls(owner)
+        calls = self.file.values.calls(owner) or self.file.values.calls_of(owner)  # an `__init__` by its class
         unseen = owner in self.facts.module_inits or (not calls and owner in self._reached)
         if unseen and owner.name != "__init__" and not way.surely:
             return True  # another file calls it

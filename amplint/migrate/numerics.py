@@ -103,6 +103,8 @@ class Numerics:
                     entered += methods if named == "getattr" else [m for m in methods if m.name == named]
                 if isinstance(node, ast.Call):
                     entered += [f for f in self.file.values.functions(node) if f not in self.facts.trainers]
+                    made = [v for v in self.file.values.of(node.func) if isinstance(v, ast.ClassDef)]
+                    entered += [f for cls in made if (f := self.file.values.method(cls, "__init__")) is not None]
                 for function in entered:
                     if function not in found:
                         found[function] = None
@@ -222,6 +224,8 @@ class Numerics:
         angles.check(self.file, self.half, call, name)
         if self.half.is_distribution(call):
             self._distribution(call)
+        elif name == "gumbel_softmax" and call.args:
+            self._distribution(call)  # it samples
         elif is_probability_loss(self.file, call):
             self._losses.append(call)
         elif name == "numpy" and isinstance(call.func, ast.Attribute) and not self.file.resolve(call.func):

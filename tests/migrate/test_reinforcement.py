@@ -600,3 +600,35 @@ def test_a_model_is_followed_through_its_forward() -> None:
     text = TestLogarithmsOfPolicies.MODEL.replace("policy(x)", "policy.forward(x)")
     text = migrate_source(HEAD + text.replace("LOG", "torch.log(probabilities[0])"), "train.py").text
     assert "        return F.softmax(x[:, :2].float(), dim=1), x[:, 2]\n" in text
+
+
+def test_a_distribution_that_a_class_of_the_script_makes() -> None:
+    text = """
+class Squashed:
+    def __init__(self, loc, scale):
+        self.base = torch.distributions.Normal(loc, scale)
+
+    def log_prob(self, x):
+        return self.base.log_prob(x)
+
+for x, y in batches:
+    loss = -Squashed(model(x), 0.5).log_prob(y).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    result = migrate_source(HEAD + text, "train.py")
+    assert "        self.base = torch.distributions.Normal(loc.float(), scale)\n" in result.text
+
+
+def test_gumbel_softmax_samples_in_float32() -> None:
+    text = migrated(
+        """
+        for x, y in batches:
+            loss = F.mse_loss(F.gumbel_softmax(model(x), hard=True), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert "        loss = F.mse_loss(F.gumbel_softmax(model(x).float(), hard=True), y)\n" in text
