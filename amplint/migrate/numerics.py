@@ -152,7 +152,7 @@ class Numerics:
                 continue
             if self.half.may_be(target.value):
                 self._cast_target(assign, target.value)
-            if self.half.is_computed(assign.value):
+            if self.half.is_computed(assign.value, anywhere=True):
                 self._cast(assign.value)
 
     def _is_collection(self, node: ast.expr) -> bool:

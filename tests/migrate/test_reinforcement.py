@@ -632,3 +632,19 @@ def test_gumbel_softmax_samples_in_float32() -> None:
         """
     )
     assert "        loss = F.mse_loss(F.gumbel_softmax(model(x).float(), hard=True), y)\n" in text
+
+
+def test_a_softmax_that_is_written_by_index_is_cast_for_the_cpu() -> None:
+    text = migrated(
+        """
+        for x, y in batches:
+            out = model(x)
+            weights = torch.zeros(8, 2, device=device)
+            weights[y > 0] = F.softmax(out.detach()[y > 0], dim=1)
+            loss = (out * weights).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert "        weights[y > 0] = F.softmax(out.detach()[y > 0], dim=1).float()\n" in text
