@@ -186,7 +186,8 @@ class HalfValues:
                 return False
             if any(self._names_distribution(base) for entry in entries for base in entry.bases):
                 return True
-        return self._names_distribution(call.func)
+        named = [value for value in self.file.values.of(call.func) if isinstance(value, (ast.Name, ast.Attribute))]
+        return any(self._names_distribution(node) for node in [call.func, *named])
 
     def _names_distribution(self, node: ast.expr) -> bool:
         for name in self.file.resolve(node):

@@ -648,3 +648,26 @@ def test_a_softmax_that_is_written_by_index_is_cast_for_the_cpu() -> None:
         """
     )
     assert "        weights[y > 0] = F.softmax(out.detach()[y > 0], dim=1).float()\n" in text
+
+
+def test_a_distribution_that_is_kept_as_an_attribute() -> None:
+    text = """
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.distribution = torch.distributions.Categorical
+
+    def loss(self, x, y):
+        return -self.distribution(F.softmax(self.layer(x), dim=1)).log_prob(y).mean()
+
+policy = Policy().to(device)
+optimizer = torch.optim.Adam(policy.parameters())
+for x, y in batches:
+    loss = policy.loss(x, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    text = migrate_source(HEAD + text, "train.py").text
+    assert "        return -self.distribution(F.softmax(self.layer(x), dim=1).float()).log_prob(y).mean()\n" in text
