@@ -19,10 +19,10 @@ from amplint.migrate.gram import is_gram
 from amplint.migrate.half import HalfValues
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.probabilities import Probabilities, is_probability_loss
+from amplint.migrate.reached import reached_functions
 from amplint.migrate.regions import Run
 from amplint.migrate.sigmoids import UnchangedSigmoids
 from amplint.migrate.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS
 from amplint.model import Span
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ _GRAM = "Gram matrices of images exceed the range of float16; use --dtype bfloat
 _BUFFERS = frozenset(
     f"torch.{name}" for name in ("zeros", "ones", "empty", "full", "zeros_like", "empty_like", "rand", "randn")
 )
-_ENTERED = frozenset(("forward", "__init__"))
 _TERM = re.compile(r"loss|penal|regul|(?:^|_)(?:reg|tv|kld?|l[12]|gp)(?:$|_)", re.I)
 _MASKS = frozenset(("masked_fill", "masked_fill_"))
 
@@ -71,7 +70,7 @@ class Numerics:
     def check(self, runs: list[Run], functions: list[Function] | None = None) -> None:
         """Read the statements of the runs, and the given functions: by default those that the runs call, and all
         modules of the file."""
-        self.functions = functions = self._reached(runs) if functions is None else functions
+        self.functions = functions = reached_functions(self.facts, runs) if functions is None else functions
         kernels.check(self.facts, runs, functions)
         self.half = HalfValues(self.facts, self.sinks, runs, functions)
         nodes = [node for run in runs for node in run.nodes()]
@@ -86,43 +85,6 @@ class Numerics:
                 done.add(id(node))
                 self._node(node)
         self.probabilities.repair(self._losses)
-
-    def _reached(self, runs: list[Run]) -> list[Function]:
-        """The functions that the regions call, and the methods of modules that a forward may come to."""
-        pending: list[ast.AST] = [s for run in runs for s in run.statements]
-        pending += [run.bind.expression for run in runs if run.bind is not None]
-        methods = [m for cls in self.facts.module_classes for m in cls.body if isinstance(m, FUNCTIONS)]
-        names, found = set(_ENTERED), dict.fromkeys(m for m in methods if self._is_entered(m))
-        pending += list(found)
-        while pending:
-            for node in ast.walk(pending.pop()):
-                named = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-                entered = []
-                if named not in names:
-                    names.add(named)
-                    entered += methods if named == "getattr" else [m for m in methods if m.name == named]
-                if isinstance(node, ast.Call):
-                    entered += [f for f in self.file.values.functions(node) if f not in self.facts.trainers]
-                    made = [v for v in self.file.values.of(node.func) if isinstance(v, ast.ClassDef)]
-                    entered += [f for cls in made if (f := self.file.values.method(cls, "__init__")) is not None]
-                for function in entered:
-                    if function not in found:
-                        found[function] = None
-                        pending.append(function)
-        return list(found)
-
-    def _is_entered(self, method: Function) -> bool:
-        """Whether torch, or a base class out of sight, may call a method of a module when the module is called."""
-        if method.name in _ENTERED or method.name.startswith("_"):
-            return True
-        cls = self.file.parent(method)
-        assert isinstance(cls, ast.ClassDef)
-        bases = [base for entry in self.file.values.lineage(cls) for base in entry.bases]
-        return not all(
-            any(isinstance(value, ast.ClassDef) for value in self.file.values.of(base))
-            or any(name.startswith("torch.nn.") for name in self.file.resolve(base))
-            for base in bases
-        )
 
     # -- one node -----------------------------------------------------------------------------------------------------
 
