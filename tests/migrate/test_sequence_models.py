@@ -231,3 +231,44 @@ def test_losses_that_both_arms_add_reach_both_optimizers() -> None:
 
 def test_losses_that_one_arm_adds_may_reach_none() -> None:
     assert "may step without gradients" in refusal(TEACHER.format(other="print(state)"))
+
+
+CARRIED = """
+rnn = nn.GRU(4, 2).to(device)
+opt = torch.optim.SGD(rnn.parameters(), lr=0.1)
+
+def evaluate(x, h):
+    with torch.no_grad():
+        return rnn(x, h)[0].sum()
+
+h = None
+for x, y in batches:
+    out, h = rnn(x, h)
+    h = h.detach()
+    loss = F.mse_loss(out, y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+{after}
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "place"),
+    [
+        ("print(evaluate(x, h))", "line 14: `h`"),
+        ("first = h[:1]\nprint(rnn(x, first)[0].sum())", "line 25: `first`"),
+    ],
+)
+def test_a_state_in_half_precision_must_not_come_to_float32(after: str, place: str) -> None:
+    assert refusal(CARRIED.format(after=after)) == (
+        f"{place} comes here from a forward under autocast, in half precision, and the model runs in float32; give it "
+        "a new state, or one in float32"
+    )
+
+
+@pytest.mark.parametrize(
+    "after", ["print(evaluate(x, None))", "h = None\nout, h = rnn(x, h)", "print(evaluate(x, h.float()))"]
+)
+def test_a_new_state_may(after: str) -> None:
+    assert migrated(CARRIED.format(after=after)).rstrip().endswith(after)
