@@ -1,4 +1,8 @@
-"""Products of a matrix with itself: Gram matrices of images leave the range of float16, similarities do not."""
+"""Products of a matrix with itself: they may leave the range of float16, similarities of unit vectors do not.
+
+They run in an fp32 island, on float32 inputs, where their statement holds nothing but the product and what is done with
+it; else they are refused.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,16 @@ import ast
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import path_of, returns
+from amplint.migrate.editor import Editor
+from amplint.migrate.half import HalfValues
+from amplint.migrate.model import RefusalError
+from amplint.migrate.sinks import Sinks
+from amplint.migrate.tree import owner_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
+REASON = "Gram matrices of images exceed the range of float16; use --dtype bfloat16"
 _DEPTH = 4
 _PRODUCTS = frozenset(("mm", "bmm", "matmul"))
 _TURNS = frozenset(("t", "transpose", "permute", "contiguous"))
@@ -23,6 +33,73 @@ def is_gram(file: SourceFile, node: ast.Call | ast.BinOp, name: str = "") -> boo
         return False
     first, second = (_unturned(factor) for factor in factors)
     return ast.dump(first) == ast.dump(second) and not _is_normalized(file, first, 0)
+
+
+class Islands:
+    """Puts statements with such products into fp32 islands, each once."""
+
+    def __init__(self, file: SourceFile, sinks: Sinks, half: HalfValues, editor: Editor) -> None:
+        self.file = file
+        self.sinks = sinks
+        self.half = half
+        self.editor = editor
+        self._done: set[ast.stmt] = set()
+
+    def repair(self, node: ast.Call | ast.BinOp) -> None:
+        """Compute the statement of a product in float32; raises `RefusalError` where it holds more than that."""
+        statement = self.file.statement(node)
+        if statement in self._done:
+            return
+        if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Return)) or statement.value is None:
+            raise RefusalError(node, REASON)
+        graph = self.sinks.graph(owner_of(self.file, node))
+        names = []
+        for inner in ast.walk(statement.value):
+            if isinstance(inner, ast.Call) and graph.is_source(inner):
+                raise RefusalError(node, REASON)
+            if isinstance(inner, (ast.BinOp, ast.Call)) and self._is_other_product(inner):
+                raise RefusalError(node, REASON)
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load) and not self.file.resolve(inner):
+                names.append(inner)
+        matrix = self._matrix(node)
+        if matrix is None:
+            raise RefusalError(node, REASON)
+        self._done.add(statement)
+        product = {id(inner) for inner in ast.walk(node)}
+        for name in names:
+            is_factor = name.id == matrix.id and id(name) in product
+            if is_factor or (self._is_value(name) and self.half.is_computed(name)):
+                self.editor.insert(self.file.span(name).end, ".float()")
+        header = f"with torch.autocast(device_type={matrix.id}.device.type, enabled=False):"
+        self.editor.wrap(statement, statement, header)
+
+    def _is_other_product(self, node: ast.BinOp | ast.Call) -> bool:
+        """Whether a node multiplies matrices that are not the same."""
+        if isinstance(node, ast.BinOp):
+            return isinstance(node.op, ast.MatMult) and not is_gram(self.file, node)
+        names = self.file.resolve(node.func)
+        last = (names[0] if names else getattr(node.func, "attr", path_of(node.func))).rsplit(".", 1)[-1]
+        if self.file.values.functions(node):
+            return True
+        return bool(_factors(node, last)) and not is_gram(self.file, node, last)
+
+    def _matrix(self, node: ast.Call | ast.BinOp) -> ast.Name | None:
+        """The name of the matrix that a product multiplies by itself."""
+        last = "" if isinstance(node, ast.BinOp) else self._last(node)
+        factors = [node.left, node.right] if isinstance(node, ast.BinOp) else _factors(node, last)
+        matrix = _unturned(factors[0]) if factors else None
+        return matrix if isinstance(matrix, ast.Name) else None
+
+    def _last(self, call: ast.Call) -> str:
+        names = self.file.resolve(call.func)
+        return (names[0] if names else getattr(call.func, "attr", "")).rsplit(".", 1)[-1]
+
+    def _is_value(self, name: ast.Name) -> bool:
+        """Whether a name is used for itself, not for its size, and is not called."""
+        parent = self.file.parent(name)
+        if isinstance(parent, ast.Attribute) and parent.attr in ("shape", "device", "dtype", "size", "dim", "ndim"):
+            return False
+        return not (isinstance(parent, ast.Call) and parent.func is name)
 
 
 def _factors(call: ast.Call, name: str) -> list[ast.expr]:

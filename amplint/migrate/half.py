@@ -122,7 +122,11 @@ class HalfValues:
         last = names[0].rsplit(".", 1)[-1] if names else attribute
         if not functions and (last in _OTHER_NUMBERS or self._is_cast(call)):
             return False
-        if way.indices and not functions and (last in _SAMPLES or (last in _WITH_INDICES and call.args[bool(names) :])):
+        if (
+            way.indices
+            and not functions
+            and (last in _SAMPLES or (last in _WITH_INDICES and (call.args[bool(names) :] or call.keywords)))
+        ):
             return False
         if self.is_distribution(call):
             return False  # its parameters get `.float()`

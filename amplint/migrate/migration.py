@@ -10,7 +10,7 @@ import re
 
 from amplint.edits import apply_fixes, parses
 from amplint.facts.values import path_of
-from amplint.migrate import carried, checkpoints, closures, elsewhere, evaluation, states
+from amplint.migrate import carried, checkpoints, closures, elsewhere, evaluation, gains, states
 from amplint.migrate import device as devices
 from amplint.migrate.cache import mixes_gradients
 from amplint.migrate.editor import Editor
@@ -244,6 +244,7 @@ class _Plan:
             checkpoints.join(self.facts, self.scalers, self.editor)
             self.scalers.write()
         every = [run for found in runs.values() for run in found if self.kinds[run]]
+        gains.check(self.facts, every)
         penalties.islands(self.kinds)
         self.numerics.check(every)
         inner = [node for function in self.numerics.functions for node in walk(function)]

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of, returns
-from amplint.migrate import angles, averages, kernels, masks, products, recursions
+from amplint.migrate import angles, averages, gram, kernels, masks, products, recursions
 from amplint.migrate.constants import is_beyond_float16, number
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
@@ -45,7 +45,6 @@ _REJECTS_HALF = frozenset(
 )  # fmt: skip
 _SAME_NUMBERS = frozenset(("squeeze", "view", "reshape", "gather", "float", "unsqueeze", "mean", "masked_select", "t"))
 _BOUNDS = frozenset(("clamp", "clip", "clamp_min", "clamp_max"))
-_GRAM = "Gram matrices of images exceed the range of float16; use --dtype bfloat16"
 _BUFFERS = frozenset(
     f"torch.{name}" for name in ("zeros", "ones", "empty", "full", "zeros_like", "empty_like", "rand", "randn")
 )
@@ -73,6 +72,7 @@ class Numerics:
         self.functions = functions = reached_functions(self.facts, runs) if functions is None else functions
         kernels.check(self.facts, runs, functions)
         self.half = HalfValues(self.facts, self.sinks, runs, functions)
+        self._products = gram.Islands(self.file, self.sinks, self.half, self.editor)
         nodes = [node for run in runs for node in run.nodes()]
         for function in functions:
             nodes += ast.walk(function)
@@ -93,7 +93,7 @@ class Numerics:
             self._call(node)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             if self._float16 and is_gram(self.file, node):
-                raise RefusalError(node, _GRAM)
+                self._products.repair(node)
         elif isinstance(node, (ast.BinOp, ast.AugAssign)):
             self._arithmetic(node)
         elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets):
@@ -211,8 +211,10 @@ class Numerics:
                 self._constant(argument, call, f"is given to `{name}`")
         elif name in ("scatter", "scatter_") and self._is_tensor_call(call) and self._scatters_a_tensor(call):
             raise RefusalError(call, f"`{name}` needs both tensors in one dtype")
-        elif self._float16 and (name in ("gram_matrix", "gram") or is_gram(self.file, call, name)):
-            raise RefusalError(call, _GRAM)
+        elif self._float16 and is_gram(self.file, call, name):
+            self._products.repair(call)
+        elif self._float16 and name in ("gram_matrix", "gram") and not self.file.values.functions(call):
+            raise RefusalError(call, gram.REASON)
 
     @property
     def _float16(self) -> bool:

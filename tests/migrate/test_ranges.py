@@ -112,3 +112,11 @@ for x, y in batches:
         f"        for {head}:\n            h = {call}\n        loss = F.mse_loss(h, y)\n    optimizer.zero_grad()\n"
         in text
     )
+
+
+@pytest.mark.parametrize("call", ["out.max(dim=1)[1]", "out.max(1)[1]", "torch.max(out, dim=1)[1]", "out.topk(k=1)[1]"])
+def test_places_of_maxima_are_no_floats(call: str) -> None:
+    text = migrated(
+        LOOP.format(setup="", loss="F.mse_loss(out, y)") + f"    best = {call}\n    print(best.cpu().numpy())\n"
+    )
+    assert text.endswith(f"    best = {call}\n    print(best.cpu().numpy())\n")
