@@ -59,7 +59,7 @@ class OptimizersInView:
         """What an optimizer of a function is called where the function is called."""
         root = base_path(optimizer).split(".", 1)[0]
         if root == "self":
-            return [optimizer] if path_of(call.func).startswith("self.") else []
+            return [optimizer] if self._same_self(call, function) else []
         scope = self.file.names.scopes[function]
         bindings = scope.bindings.get(root, [])
         if not bindings:
@@ -82,13 +82,18 @@ class OptimizersInView:
                 found += self._inside(optimizer, owner, call, caller)
         return found
 
+    def _same_self(self, call: ast.Call, function: Function) -> bool:
+        """Whether `self` in a function that is called is that of the caller: a method's, or a closure's in a method."""
+        around = self.file.values.enclosing_function(function)
+        return path_of(call.func).startswith("self.") or (around is not None and around is owner_of(self.file, call))
+
     def _inside(
         self, optimizer: ast.expr, function: Function, call: ast.Call, caller: Function | ast.Module
     ) -> list[ast.expr]:
         """What an optimizer of a caller is called in the function that it calls."""
         path = base_path(optimizer)
         if path.startswith("self."):
-            return [optimizer] if path_of(call.func).startswith("self.") else []
+            return [optimizer] if self._same_self(call, function) else []
         for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
             given = self.file.values.argument(call, function, arg.arg)
             if given is not None and base_path(given) == path:

@@ -62,6 +62,8 @@ class Trace:
             return
         arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
         module = self.facts.module_of(call)
+        if module is None and self.facts.is_module(func):
+            module = func  # a trainer's `self.net`, whose class the file defines
         if module is not None:
             self._add(self.ownership.models(module, self.names), sure)
             stack += [(argument, sure) for argument in arguments]

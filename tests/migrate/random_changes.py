@@ -116,7 +116,7 @@ class Changer:
         name = self.choice.choice(("do_part", "run_step", "process")) + str(len(functions) or "")
         is_method = self.layout == "class"
         if is_method or (self.layout in ("module", "function") and self.choice.random() < 0.5):
-            read = [name for name in read if not re.fullmatch(r"[MO]\d|scheduler", name)]
+            read = [name for name in read if not re.fullmatch(r"[MO]\d|OS|scheduler", name)]
         if is_method and any(re.fullmatch(r"[MO]\d", name) for name in stored):
             return
         call = f"{'self.' if is_method else ''}{name}({', '.join(read)})"

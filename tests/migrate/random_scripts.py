@@ -31,6 +31,10 @@ class Net(nn.Module):
     def forward(self, x):
         return self.head(torch.tanh(self.body(x)))
 """
+_MAKE = """
+def make_optimizer(params, lr=0.05):
+    return torch.optim.SGD(params, lr=lr)
+"""
 _DEVICES = (
     'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n',
     'device = "cuda" if torch.cuda.is_available() else "cpu"\n',
@@ -68,7 +72,8 @@ class Writer:
         self.holds: list[tuple[int, ...]] = []  # the models whose parameters each optimizer has
         self.epilogue: list[str] = []
         self.prologue: list[str] = []
-        self.used_loss = False
+        self.kept = ""  # the kind of a collection of all optimizers, `OS`
+        self.carried = False  # whether a hidden state is carried over
 
     def one_of(self, *options: str) -> str:
         """A random option."""
@@ -134,7 +139,15 @@ class Writer:
             if self.sometimes(0.12):
                 lines.append(f"params{number} = {given if given.startswith(('[', 'list')) else f'list({given})'}")
                 given = f"params{number}"
-            lines.append(f"O{number} = {self.choice.choice(_MAKERS).format(given)}")
+            made = self.choice.choice(_MAKERS).format(given)
+            if self.sometimes(0.1):
+                made = f"{self.helper('make_optimizer', _MAKE)}({given})"
+            lines.append(f"O{number} = {made}")
+        every_optimizer = [f"O{number}" for number in range(len(self.holds))]
+        if len(every_optimizer) > 1 and self.sometimes(0.3):
+            self.kept = self.one_of("list", "tuple", "dict")
+            items = ", ".join(f"'o{n}': {o}" if self.kept == "dict" else o for n, o in enumerate(every_optimizer))
+            lines.append("OS = " + {"list": "[{}]", "tuple": "({})", "dict": "{{{}}}"}[self.kept].format(items))
         return lines
 
     # -- one phase ----------------------------------------------------------------------------------------------------
@@ -213,6 +226,10 @@ class Writer:
                 f"    goal = M{self.count - 1}(x)",
                 f"{loss} = F.mse_loss({call}, goal + y)",
             ]
+        if how == 14 and self.sometimes(0.5):
+            self.carried = True
+            cut = self.one_of("hidden = hidden.detach()", "hidden = hidden.data")
+            return [cut, f"hidden = torch.tanh(M{first}(x) + 0.1 * hidden)", f"{loss} = {error.format('hidden')}"]
         if how == 14:
             weights = f"sum(p.abs().sum() for p in M{first}.parameters())"
             return [f"out = {call}", f"{loss} = {error.format('out')} + 0.01 * {weights}"]
@@ -316,10 +333,16 @@ class Writer:
         models = tuple(dict.fromkeys(m for o in optimizers for m in self.holds[o]))
         zeros = [self.zero(o) for o in optimizers]
         steps = [line for o in optimizers for line in self.step(o)]
+        if self.kept and self.sometimes(0.15):
+            steps = [re.sub(r"^O(\d)", r"OS['o\1']" if self.kept == "dict" else r"OS[\1]", line) for line in steps]
         if len(optimizers) > 1 and self.sometimes(0.25):
             group = ", ".join(f"O{o}" for o in optimizers)
             steps = [f"for o in {self.one_of('(', '[')}{group}", "    o.step()"]
             steps[0] += "):" if "(" in steps[0] else "]:"
+            if self.kept and len(optimizers) == len(self.holds):
+                steps[0] = {"dict": self.one_of("for o in OS.values():", "for _, o in OS.items():")}.get(
+                    self.kept, self.one_of("for o in OS:", "for n, o in enumerate(OS):")
+                )
             if self.sometimes(0.5):
                 zeros = [steps[0], "    o.zero_grad()"]
         if self.sometimes(0.05):
@@ -329,6 +352,8 @@ class Writer:
             forward = [*self.forward(models, loss), *self.between(loss)]
             backward = self.backward(loss, models)
         gradients = self.gradients(models) if self.sometimes(0.3) else []
+        if len(optimizers) == 1 and backward and self.sometimes(0.08):
+            return self.closure(optimizers[0], zeros, [*forward, *backward, *gradients], loss)
         how = self.choice.randrange(10)
         if how < 4:
             return [*zeros, *forward, *backward, *gradients, *steps]
@@ -352,6 +377,17 @@ class Writer:
             test,
             *indented([*(gradients if inside else []), *steps, *zeros]),
         ]
+
+    def closure(self, optimizer: int, zeros: list[str], body: list[str], loss: str) -> list[str]:
+        """A step that gets a closure."""
+        if any(line.strip() in ("continue", "break") or "total" in line for line in body):
+            body = [
+                line for line in body if "total" not in line and not re.match(r"if|    (continue|break|raise)", line)
+            ]
+        call = self.one_of(f"{loss} = O{optimizer}.step(closure)", f"total += O{optimizer}.step(closure).item()")
+        if "total" in call:
+            call = f"{call}\n{loss} = torch.tensor(total)"
+        return ["def closure():", *indented([*zeros, *body, f"return {loss}"]), *call.splitlines()]
 
     def after(self) -> list[str]:
         """Lines at the end of an iteration."""
@@ -406,6 +442,8 @@ class Writer:
         if self.sometimes(0.3):
             lines += self.evaluation()
         start = ["total = 0.0"] if self.sometimes(0.5) else []
+        if self.carried:
+            start.append("hidden = torch.zeros(6, 4)" + (".to(device)" if self.has_device else ""))
         return ["total = 0.0", "history = []", "for epoch in range(2):", *indented([*start, *lines])]
 
     def evaluation(self) -> list[str]:
@@ -440,7 +478,7 @@ class Writer:
         head = [HEAD, "torch.manual_seed(0)", device, "criterion = nn.MSELoss()"]
         data = "data = [(torch.randn(6, 4), torch.rand(6, 4)) for _ in range(5)]"
         models = [f"M{m}" for m in range(self.count)]
-        optimizers = [f"O{o}" for o in range(len(self.holds))]
+        optimizers = [f"O{o}" for o in range(len(self.holds))] + (["OS"] if self.kept else [])
         last = f"for m in ({', '.join(models)},):\n    print(sum(p.abs().sum().item() for p in m.parameters()))"
         functions: list[str] = []
         loops = changer.changed(loops, functions)
@@ -498,6 +536,7 @@ class Writer:
         """The templates' names replaced, and the text laid out."""
         text = re.sub(r"\bM(\d)\b", lambda m: prefix + self.names[int(m[1])], text)
         text = re.sub(r"\bO(\d)\b", lambda m: prefix + (*self.optimizer_names, "optimizer_extra")[int(m[1])], text)
+        text = re.sub(r"\bOS\b", f"{prefix}optimizers", text)
         text = ast.unparse(ast.parse(text)) + "\n"
         return self.joined(text) if self.sometimes(0.06) else text
 

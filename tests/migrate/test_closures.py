@@ -70,6 +70,32 @@ def test_a_step_that_is_returned() -> None:
     )
 
 
+def test_a_closure_in_a_method_sees_its_scaler() -> None:
+    text = HEAD + textwrap.dedent(
+        """
+        class Trainer:
+            def __init__(self):
+                self.opt = torch.optim.Adam(net.parameters())
+
+            def learn(self, x, y):
+                def closure():
+                    self.opt.zero_grad()
+                    loss = F.mse_loss(net(x), y)
+                    loss.backward()
+                    return loss
+
+                self.opt.step(closure)
+        """
+    )
+    assert migrate_source(text, "train.py").text.endswith(
+        "            self.scaler.scale(loss).backward()\n"
+        "            return loss\n\n"
+        "        closure()\n"
+        "        self.scaler.step(self.opt)\n"
+        "        self.scaler.update()\n"
+    )
+
+
 def test_bfloat16_leaves_it() -> None:
     result = migrate_source(HEAD + CLOSURE.format(step="opt.step(closure)"), "train.py", options=Options("bfloat16"))
     assert result.text.endswith("        loss.backward()\n        return loss\n\n    opt.step(closure)\n")

@@ -128,6 +128,35 @@ REFUSED = {
         """,
         f"line 18: {NONE}",
     ),
+    "a trainer's model that is used at times": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(4, 2)
+
+            def forward(self, x):
+                return self.body(x)
+
+        class Trainer:
+            def __init__(self):
+                self.net, self.extra = Net(), Net()
+                self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+                self.opt_extra = torch.optim.SGD(self.extra.parameters(), lr=0.1)
+
+            def fit(self, batches):
+                for i, (x, y) in enumerate(batches):
+                    out = self.net(x)
+                    if i % 2:
+                        out = out + self.extra(x)
+                    self.opt.zero_grad()
+                    self.opt_extra.zero_grad()
+                    F.mse_loss(out, y).backward()
+                    self.opt.step()
+                    self.opt_extra.step()
+        """,
+        f"line 34: {NONE}",
+    ),
     "parameters of two optimizers in a list": (
         """
         params = list(net.parameters()) + list(head.parameters())
