@@ -88,6 +88,8 @@ class Ownership:
                 return (self._merged(within),) if within else (Optimizer((), base_path(node)),)
         else:
             values = self.file.values.of(node)
+        if any(isinstance(value, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)) for value in values):
+            return self._elements(node, names, depth)
         makers = tuple(v for v in values if isinstance(v, ast.Call))
         if makers and len(makers) == len(values):
             return (Optimizer(makers),)
@@ -151,6 +153,8 @@ class Ownership:
             if isinstance(node, ast.Call) and not isinstance(node.func, ast.Attribute):
                 stack += [*node.args, *node.keywords]
                 continue
+            if isinstance(node, ast.comprehension) and isinstance(node.iter, (ast.List, ast.Tuple)):
+                continue  # models in turn, known by their variable
             if isinstance(node, ast.Attribute) and node.attr in PARAMETERS:
                 models = self.models(node.value, NO_NAMES)
                 if models is None:

@@ -170,6 +170,39 @@ REFUSED = {
         """,
         f"line 18: {SHARED}",
     ),
+    "parameters of several models in a comprehension": (
+        """
+        class Trainer:
+            def __init__(self):
+                self.net, self.head = nn.Linear(4, 2), nn.Linear(4, 2)
+                self.both = torch.optim.SGD([p for m in (self.net, self.head) for p in m.parameters()], lr=0.1)
+                self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+            def fit(self, batches):
+                for x, y in batches:
+                    self.both.zero_grad()
+                    F.mse_loss(self.net(x) + self.head(x), y).backward()
+                    self.both.step()
+                    self.opt.step()
+        """,
+        f"line 22: {SHARED}",
+    ),
+    "a list of optimizers that share parameters, given to a function": (
+        """
+        def train(optimizers):
+            for x, y in batches:
+                for n, o in enumerate(optimizers):
+                    o.zero_grad()
+                F.mse_loss(net(x), y).backward()
+                for n, o in enumerate(optimizers):
+                    o.step()
+
+        again = torch.optim.Adam(list(filter(lambda p: p.requires_grad, net.parameters())))
+        both = [opt, again]
+        train(both)
+        """,
+        f"line 17: {SHARED}",
+    ),
     "a model made of others": (
         """
         class Both(nn.Module):
