@@ -62,8 +62,9 @@ def migrate(
 ) -> int:
     """Turn FP32 training loops into automatic mixed precision: print a diff, or write the files with --apply.
 
-    A loop that can't be migrated is refused with the reason, and its file is left as it is. Exit codes: 0 every loop
-    was migrated or there is none, 1 something was refused or left, 2 as in check.
+    PATHS are files and directories; `-` reads standard input and prints the diff. A loop that can't be migrated is
+    refused with the reason, and its file is left as it is. Exit codes: 0 every loop was migrated or there is none, 1
+    something was refused or left, 2 as in check.
     """
     from amplint.migrate.model import Options
     from amplint.settings import SettingsResolver
@@ -71,7 +72,7 @@ def migrate(
     if STDIN in paths and (apply or len(paths) > 1):
         raise click.UsageError("`-` (standard input) can't be combined with --apply or other paths")
     if flag is not None and (not flag.isidentifier() or iskeyword(flag)):
-        raise click.UsageError(f"--flag: `{flag}` is no name")
+        raise click.UsageError(f"--flag: `{flag}` is no Python name; write it as in `use_amp`")
     if dtype == "auto" and device not in (None, "cuda"):
         raise click.UsageError(f"--dtype auto asks a CUDA device; with --device {device} choose float16 or bfloat16")
     given = {"target-torch": target_torch} if target_torch is not None else {}

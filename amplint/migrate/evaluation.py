@@ -94,7 +94,7 @@ def _plan(facts: Facts, sinks: Sinks, owner: Function | ast.Module, block: list[
         return Evaluation(line, None, f"evaluation is left in float32: {reason}", module)
 
     if any(not isinstance(block[i], ast.Assign) or not _plain_targets(block[i]) for i in forwards):
-        return left("the model's call is no plain assignment")
+        return left("the model is called inside a larger statement; write `output = model(...)` on a line of its own")
     outputs = {path_of(t) for i in forwards for t in targets_of(block[i])}
     losses_at = [i for i, s in enumerate(block) if i >= forwards[0] and _is_loss(facts, s, outputs)]
     last = max([*forwards, *losses_at])

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from amplint.source import SourceFile
 
 _HELP = "train with automatic mixed precision"
+_TAKEN = "there is {} `{}` already; give --flag another name"
 
 
 class Switch:
@@ -35,12 +36,12 @@ class Switch:
         root = self._added.split(".", 1)[0]
         bindings = devices.lookup(self.file, root, at)
         if root != self.name and not bindings:
-            raise RefusalError(at, f"`{self._added}` can't be seen here")
+            raise RefusalError(at, f"`{self._added}` is not known in this function; pass it in")
         here = self.file.values.enclosing_function(at)
         for binding in bindings:
             same = self.file.values.enclosing_function(binding.node) is here
             if same and binding.kind != "param" and position(binding.node) > position(at):
-                raise RefusalError(at, f"`{self._added}` has no value here yet")
+                raise RefusalError(at, f"`{self._added}` has no value here yet; parse the options first")
         return self._added
 
     def _argparse(self) -> str:
@@ -60,10 +61,22 @@ class Switch:
             if not own:
                 continue
             option = self.name.replace("_", "-")
+            self._refuse_taken(added)
             code = f'{parser}.add_argument("--{option}", action="store_true", help="{_HELP}")'
             self.editor.insert_after(max(own, key=position), code)
             return f"{statement.targets[0].id}.{self.name}"
         return ""
+
+    def _refuse_taken(self, added: list[ast.stmt]) -> None:
+        """Raise `RefusalError` where one of the statements adds an option of the switch's name."""
+        for statement in added:
+            for node in ast.walk(statement):
+                if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                    continue
+                keyword = self.file.parent(node)
+                names = isinstance(keyword, ast.Call) or (isinstance(keyword, ast.keyword) and keyword.arg == "dest")
+                if names and node.value.lstrip("-").replace("-", "_") == self.name:
+                    raise RefusalError(statement, _TAKEN.format("an option", self.name))
 
     def _function(self, statement: ast.stmt) -> ast.AST | None:
         return self.file.values.enclosing_function(statement)
@@ -99,6 +112,9 @@ class Switch:
             for name, uses in self.file.names.loads.items():
                 made = [v for use in uses for v in self.file.values.constructed(use)]
                 if fields and node in made and devices.lookup(self.file, name, at):
+                    for field in fields:
+                        if path_of(field.target) == self.name:
+                            raise RefusalError(field, _TAKEN.format("a field", self.name))
                     self.editor.insert_after(fields[-1], f"{self.name}: bool = True")
                     return f"{name}.{self.name}"
         return ""

@@ -68,12 +68,46 @@ def test_switch_of_a_dataclass() -> None:
     assert 'enabled=config.use_amp and device.type == "cuda")' in text
 
 
+def test_switch_whose_option_exists_is_refused() -> None:
+    head = "import argparse\nimport torch\n\nparser = argparse.ArgumentParser()\n"
+    text = f"{head}parser.add_argument('-e', '--batch-size')\nargs = parser.parse_args()\n{LOOP}"
+    result = migrate_source(text, "train.py", Settings(), Options(flag="batch_size"))
+    reason = "line 5: there is an option `batch_size` already; give --flag another name"
+    assert [(loop.status, loop.reason) for loop in result.loops] == [("refused", reason)]
+    assert result.text == text
+
+
+def test_switch_whose_destination_exists_is_refused() -> None:
+    head = (
+        "import argparse\nimport torch\n\nparser = argparse.ArgumentParser()\nparser.add_argument('-a', dest='amp')\n"
+    )
+    text = f"{head}args = parser.parse_args()\n{LOOP}"
+    result = migrate_source(text, "train.py", Settings(), Options(flag="amp"))
+    assert [loop.reason for loop in result.loops] == [
+        "line 5: there is an option `amp` already; give --flag another name"
+    ]
+
+
+def test_switch_is_no_choice_of_another_option() -> None:
+    head = "import argparse\nimport torch\n\nparser = argparse.ArgumentParser()\n"
+    line = "parser.add_argument('--mode', choices=['amp', 'plain'], help='amp')\n"
+    text = migrate(f"{head}{line}args = parser.parse_args()\n{LOOP}", Options(flag="amp"))
+    assert line + 'parser.add_argument("--amp", action="store_true"' in text
+
+
+def test_switch_whose_field_exists_is_refused() -> None:
+    head = "from dataclasses import dataclass\nimport torch\n\n\n@dataclass\nclass Config:\n    lr: float = 0.1\n\n\n"
+    text = f"{head}config = Config()\nprint(config.lr)\n{LOOP}"
+    result = migrate_source(text, "train.py", Settings(), Options(flag="lr"))
+    assert [loop.reason for loop in result.loops] == ["line 7: there is a field `lr` already; give --flag another name"]
+
+
 def test_dtype_of_the_gpu() -> None:
     text = migrate(f"import torch\n{LOOP}", Options("auto"))
     assert (
         "import torch\n\n\ndef amp_dtype():\n"
-        '    """bfloat16 where the GPU has it, else float16."""\n'
-        "    if torch.cuda.is_available() and torch.cuda.is_bf16_supported():\n"
+        '    """bfloat16 where the GPU computes in it (compute capability 8.0), else float16."""\n'
+        "    if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0):\n"
         "        return torch.bfloat16\n"
         "    return torch.float16\n"
     ) in text
