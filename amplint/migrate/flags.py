@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import path_of
+from amplint.facts.values import Function, path_of
 from amplint.migrate import device as devices
 from amplint.migrate.editor import Editor
 from amplint.migrate.model import RefusalError
@@ -45,12 +45,13 @@ class Switch:
         return self._added
 
     def _argparse(self) -> str:
-        """Add an argument to the parser whose result is assigned to a name."""
+        """Add an argument to the parser whose result is assigned to a name, there or by callers."""
         for use in self.file.names.attributes.get("parse_args", ()):
             call = self.file.parent(use)
             statement = self.file.parent(call) if isinstance(call, ast.Call) and call.func is use else None
             parser = path_of(use.value)
-            if not isinstance(statement, ast.Assign) or not parser or not isinstance(statement.targets[0], ast.Name):
+            result = self._result(statement)
+            if not isinstance(statement, ast.stmt) or not parser or not result:
                 continue
             added = [
                 self.file.statement(other)
@@ -64,8 +65,24 @@ class Switch:
             self._refuse_taken(added)
             code = f'{parser}.add_argument("--{option}", action="store_true", help="{_HELP}")'
             self.editor.insert_after(max(own, key=position), code)
-            return f"{statement.targets[0].id}.{self.name}"
+            return f"{result}.{self.name}"
         return ""
+
+    def _result(self, statement: ast.AST | None) -> str:
+        """The name of the parsed arguments: of an assignment, or where a function that returns them is called."""
+        if isinstance(statement, ast.Assign):
+            return self._target(statement)
+        function = self._function(statement) if isinstance(statement, ast.Return) else None
+        if function is None:
+            return ""
+        calls = [self.file.parent(use) for use in self.file.names.loads.get(function.name, ())]
+        places = [self.file.parent(call) for call in calls if isinstance(call, ast.Call)]
+        names = {self._target(place) if isinstance(place, ast.Assign) else "" for place in places}
+        return names.pop() if len(names) == 1 else ""
+
+    @staticmethod
+    def _target(statement: ast.Assign) -> str:
+        return statement.targets[0].id if isinstance(statement.targets[0], ast.Name) else ""
 
     def _refuse_taken(self, added: list[ast.stmt]) -> None:
         """Raise `RefusalError` where one of the statements adds an option of the switch's name."""
@@ -78,7 +95,7 @@ class Switch:
                 if names and node.value.lstrip("-").replace("-", "_") == self.name:
                     raise RefusalError(statement, _TAKEN.format("an option", self.name))
 
-    def _function(self, statement: ast.stmt) -> ast.AST | None:
+    def _function(self, statement: ast.stmt) -> Function | None:
         return self.file.values.enclosing_function(statement)
 
     def _click(self, at: ast.stmt) -> str:

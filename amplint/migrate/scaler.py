@@ -199,7 +199,11 @@ class Scalers:
         uses += self.file.names.attributes.get(name, ())
         called = {call.func for call in calls}
         if not calls:
-            raise RefusalError(at, f"the optimizer comes as a parameter of `{name}`, which this file does not call")
+            raise RefusalError(
+                at,
+                f"the optimizer comes as a parameter of `{name}`, which this file does not call; bring the call into "
+                "this file, or write the scaler by hand, as a parameter beside the optimizer",
+            )
         others = [use for use in uses if use not in called and not self._is_other(use, function)]
         if others:
             raise RefusalError(

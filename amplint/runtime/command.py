@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -13,9 +14,19 @@ _JSON = "--json"
 
 
 class _TraceCommand(click.Command):
-    """A command whose `--json` takes the next word as its file only if that ends in `.json`."""
+    """A command whose `--json` takes the next word as its file only if that ends in `.json`.
+
+    Options behind the script are the script's own, and those before it must be known.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        known = {name for parameter in self.get_params(ctx) for name in parameter.opts if name.startswith("-")}
+        for word in args:
+            if word == "--" or not (word.startswith("-") or word.endswith(".json")):
+                break
+            option = word.split("=", 1)[0]
+            if word.startswith("-") and option not in known:
+                raise click.NoSuchOption(option, possibilities=get_close_matches(option, sorted(known)), ctx=ctx)
         if _JSON in args:
             index = args.index(_JSON)
             before = all(word.startswith("-") for word in args[:index])

@@ -68,6 +68,27 @@ def test_switch_of_a_dataclass() -> None:
     assert 'enabled=config.use_amp and device.type == "cuda")' in text
 
 
+def test_switch_of_argparse_in_a_function() -> None:
+    head = (
+        "import argparse\nimport torch\n\n\ndef options():\n    parser = argparse.ArgumentParser()\n"
+        "    parser.add_argument('--lr')\n    return parser.parse_args()\n\n\n"
+    )
+    text = migrate(f"{head}settings = options()\n{LOOP}", Options(flag="use_amp"))
+    line = '    parser.add_argument("--use-amp", action="store_true", help="train with automatic mixed precision")\n'
+    assert f"    parser.add_argument('--lr')\n{line}    return parser.parse_args()\n" in text
+    assert 'enabled=settings.use_amp and device.type == "cuda")' in text
+
+
+def test_switch_of_a_function_whose_arguments_have_two_names_is_a_constant() -> None:
+    head = (
+        "import argparse\nimport torch\n\n\ndef options():\n    parser = argparse.ArgumentParser()\n"
+        "    parser.add_argument('--lr')\n    return parser.parse_args()\n\n\n"
+    )
+    text = migrate(f"{head}a = options()\nb = options()\n{LOOP}", Options(flag="use_amp"))
+    assert "import torch\n\nuse_amp = True\n" in text
+    assert 'enabled=use_amp and device.type == "cuda")' in text
+
+
 def test_switch_whose_option_exists_is_refused() -> None:
     head = "import argparse\nimport torch\n\nparser = argparse.ArgumentParser()\n"
     text = f"{head}parser.add_argument('-e', '--batch-size')\nargs = parser.parse_args()\n{LOOP}"

@@ -201,3 +201,17 @@ def test_the_script_is_run_as_python_runs_it(script: Path, capfd: pytest.Capture
         "backward: 0 of scaled losses, 0 of plain ones\n"
         "the protocol was kept\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--dtype", "train.py"], "No such option '--dtype'. Did you mean '--dtypes'?"),
+        (["--json", "out.json", "--bogus", "train.py"], "No such option '--bogus'."),
+    ],
+)
+def test_unknown_options_before_the_script_are_named(
+    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trace", *words]) == 2
+    assert error in capsys.readouterr().err
