@@ -49,8 +49,8 @@ _NO_GPU = "nothing in this script is put on a GPU yet; autocast takes effect whe
 _DTYPE_CODE = f'''
 
 def {DTYPE_FUNCTION}():
-    """bfloat16 where the GPU computes in it (compute capability 8.0), else float16."""
-    if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0):
+    """bfloat16 where the GPU has it, else float16."""
+    if torch.cuda.is_available() and torch.cuda.is_bf16_supported():
         return torch.bfloat16
     return torch.float16'''
 _OF_TORCH = re.compile(r"\btorch\.(?=(?:autocast|amp|cuda|device|float16|bfloat16)\b)")

@@ -131,7 +131,6 @@ class Recorder:
             for name in ("FloatTensor", "LongTensor", "ByteTensor", "BoolTensor", "IntTensor"):
                 self._patch(torch.cuda, name, getattr(torch, name))
             self._patch(torch.cuda, "is_bf16_supported", lambda *_: True)
-            self._patch(torch.cuda, "get_device_capability", lambda *_: (8, 0))
             self._patch(torch.cuda, "max_memory_allocated", lambda *_: 0)
             for name in (
                 "reset_peak_memory_stats",

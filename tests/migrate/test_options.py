@@ -127,8 +127,8 @@ def test_dtype_of_the_gpu() -> None:
     text = migrate(f"import torch\n{LOOP}", Options("auto"))
     assert (
         "import torch\n\n\ndef amp_dtype():\n"
-        '    """bfloat16 where the GPU computes in it (compute capability 8.0), else float16."""\n'
-        "    if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0):\n"
+        '    """bfloat16 where the GPU has it, else float16."""\n'
+        "    if torch.cuda.is_available() and torch.cuda.is_bf16_supported():\n"
         "        return torch.bfloat16\n"
         "    return torch.float16\n"
     ) in text
