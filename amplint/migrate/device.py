@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from amplint.source import SourceFile
 
 _DEVICE = re.compile(r"(?:^|[._])(?:device|dev)$|^DEVICE$|\.DEVICE$|Device$", re.I)
+_NO_DEVICE = re.compile(r"(?:^|[._])(?:to|per|num|n|multi)_?device$", re.I)
+"""Names that end like those of devices and are functions or counts: `to_device`, `batch_size_per_device`."""
 _OBJECTS = frozenset(("torch.device", "torch.accelerator.current_accelerator"))
 _DEFAULTS = frozenset(("torch.set_default_tensor_type", "torch.set_default_device"))
 _CPU_SCALER_SINCE = (2, 3)
@@ -157,7 +159,10 @@ def _is_of_main(file: SourceFile, expression: ast.expr, at: ast.stmt) -> bool:
 
 
 def _visible(file: SourceFile, expression: ast.expr, at: ast.stmt) -> bool:
-    """Whether an expression that stands elsewhere means the same at a statement."""
+    """Whether an expression that stands elsewhere means the same at a statement, and may be a device."""
+    call = file.parent(expression)
+    if (isinstance(call, ast.Call) and call.func is expression) or _NO_DEVICE.search(path_of(expression)):
+        return False
     root: ast.expr = expression
     while isinstance(root, ast.Attribute):
         root = root.value
@@ -182,6 +187,8 @@ def _visible(file: SourceFile, expression: ast.expr, at: ast.stmt) -> bool:
     there_bindings = file.names.lookup(root)
     here_bindings = _lookup(file, root.id, at)
     if not here_bindings or {b.node for b in here_bindings} != {b.node for b in there_bindings}:
+        return False
+    if expression is root and any(isinstance(b.node, (*FUNCTIONS, ast.ClassDef)) for b in here_bindings):
         return False
     scope = here_bindings[0].node
     same_scope = file.values.enclosing_function(scope) is file.values.enclosing_function(at)

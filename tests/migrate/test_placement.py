@@ -190,3 +190,16 @@ def test_the_type_of_an_accelerator_is_a_string_without_a_number() -> None:
     result = migrate_source(text, "train.py")
     assert 'scaler = torch.amp.GradScaler("cuda", enabled=device == "cuda")\n' in result.text
     assert "with torch.autocast(device_type=device, dtype=torch.float16, enabled=scaler.is_enabled()):\n" in result.text
+
+
+@pytest.mark.parametrize("name", ["to_device", "default_device", "num_device"])
+def test_a_device_is_no_function_and_no_number(name: str) -> None:
+    """`to_device(batch, device)` ends like the name of a device."""
+    define = {"num_device": "num_device = 2\n"}.get(name, f"def {name}(data, device='cpu'):\n    return data\n")
+    use = "print(num_device)\n" if name == "num_device" else f"{name}(model)\n"
+    head = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n" + define
+    body = f"model = nn.Linear(4, 2)\n{use}if torch.cuda.is_available():\n    model.cuda()\n"
+    text = migrate_source(
+        head + body + MAKE.format(kind="SGD") + LOOP.replace("net", "model"), "train.py"
+    ).text.splitlines()
+    assert 'scaler = torch.amp.GradScaler("cuda", enabled=torch.cuda.is_available())' in text
