@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _HARMLESS = frozenset(
     ("argmax", "argmin", "max", "topk", "argsort", "size", "shape", "dim", "numel", "item", "sort", "min", "ndim")
 )
+_INDICES = frozenset(("argmax", "argmin", "argsort"))
+_INDICES_TORCH = frozenset(f"torch.{name}" for name in _INDICES)
 _HARMLESS_TORCH = frozenset(f"torch.{name}" for name in ("max", "argmax", "topk", "argsort", "sort", "numel"))
 
 
@@ -93,9 +95,12 @@ def _plan(facts: Facts, sinks: Sinks, owner: Function | ast.Module, block: list[
             return Evaluation(line, Run(run[0], run[-1], tuple(run)), "", module)  # its state may be in half precision
         return Evaluation(line, None, f"evaluation is left in float32: {reason}", module)
 
-    if any(not isinstance(block[i], ast.Assign) or not _plain_targets(block[i]) for i in forwards):
+    indices = {i for i in forwards if _is_of_indices(facts, block[i])}
+    if any(
+        i not in indices and (not isinstance(block[i], ast.Assign) or not _plain_targets(block[i])) for i in forwards
+    ):
         return left("the model is called inside a larger statement; write `output = model(...)` on a line of its own")
-    outputs = {path_of(t) for i in forwards for t in targets_of(block[i])}
+    outputs = {path_of(t) for i in forwards if i not in indices for t in targets_of(block[i])}
     losses_at = [i for i, s in enumerate(block) if i >= forwards[0] and _is_loss(facts, s, outputs)]
     last = max([*forwards, *losses_at])
     run = block[forwards[0] : last + 1]
@@ -123,6 +128,23 @@ def _plan(facts: Facts, sinks: Sinks, owner: Function | ast.Module, block: list[
             if not _is_harmless(facts, use):
                 return left("what is computed from the model's output would change with the precision")
     return Evaluation(line, Run(run[0], run[-1], tuple(run)), "", module)
+
+
+def _is_of_indices(facts: Facts, statement: ast.stmt) -> bool:
+    """Whether a statement takes no more than indices of all that its models return (`pred = model(x).argmax(1)`)."""
+    if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr)):
+        return False
+    for node in walk(statement):
+        if isinstance(node, ast.Call) and facts.module_of(node) is not None:
+            parent = facts.file.parent(node)
+            if isinstance(parent, ast.Attribute):
+                known = parent.attr in _INDICES
+            else:
+                known = isinstance(parent, ast.Call) and node in parent.args
+                known = known and any(name in _INDICES_TORCH for name in facts.file.resolve(parent.func))  # type: ignore[union-attr]
+            if not known:
+                return False
+    return True
 
 
 def _plain_targets(statement: ast.stmt) -> bool:

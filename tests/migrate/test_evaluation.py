@@ -1,0 +1,72 @@
+"""Evaluation loops that get autocast, and those that are left in float32."""
+
+from __future__ import annotations
+
+import pytest
+
+from amplint.migrate import Options, migrate_source
+from amplint.settings import Settings
+
+SCRIPT = """import torch
+from torch import nn
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = nn.Linear(4, 3).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in batches:
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+    loss.backward()
+    optimizer.step()
+hits, found = 0, []
+with torch.no_grad():
+    for x, y in batches:
+        {}
+"""
+REGION = 'with torch.autocast(device_type=device.type, dtype=torch.float16, enabled=device.type == "cuda"):'
+LARGER = (
+    "evaluation is left in float32: the model is called inside a larger statement; "
+    "write `output = model(...)` on a line of its own"
+)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "found = model(x.to(device)).argmax(1)",
+        "hits += (model(x.to(device)).argmax(-1) == y.to(device)).sum().item()",
+        "hits += (torch.argmax(model(x.to(device)), dim=1) == y.to(device)).sum().item()",
+        "found.append(model(x.to(device)).argmax(1))",
+        "self.found = model(x.to(device)).argsort(1)",
+    ],
+)
+def test_indices_of_an_output_may_come_from_half_precision(statement: str) -> None:
+    result = migrate_source(SCRIPT.format(statement), "train.py", Settings(), Options())
+    assert [(loop.line, loop.status) for loop in result.loops] == [(7, "migrated"), (14, "migrated")]
+    assert f"        {REGION}\n            {statement}\n" in result.text
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "hits += (model(x.to(device)) > 0).sum().item()",
+        "hits += (model(x.to(device)).max(1)[0] > 0.5).sum().item()",
+        "found.append(model(x.to(device)).max(1)[0])",
+        "hits += model(x.to(device)).argmax(1).sum() + model(x.to(device)).sum()",
+    ],
+)
+def test_values_of_an_output_stay_in_float32(statement: str) -> None:
+    result = migrate_source(SCRIPT.format(statement), "train.py", Settings(), Options())
+    assert [(loop.line, loop.status, loop.reason) for loop in result.loops] == [
+        (7, "migrated", ""),
+        (14, "partly", LARGER),
+    ]
+    assert f"    for x, y in batches:\n        {statement}\n" in result.text
+
+
+def test_indices_that_go_to_numpy_keep_their_type() -> None:
+    statement = "found = model(x.to(device)).argmax(1)\n        print(found.cpu().numpy())"
+    result = migrate_source(SCRIPT.format(statement), "train.py", Settings(), Options())
+    assert result.text.endswith(
+        f"        {REGION}\n            found = model(x.to(device)).argmax(1)\n        print(found.cpu().numpy())\n"
+    )
