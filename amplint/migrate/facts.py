@@ -48,6 +48,7 @@ class Facts:
 
     def __init__(self, file: SourceFile) -> None:
         self.file = file
+        self._lambdas: set[ast.AST] = set()
 
     # -- modules ------------------------------------------------------------------------------------------------------
 
@@ -411,9 +412,18 @@ class Facts:
         if not isinstance(node, ast.Call):
             return False
         given = [*node.args, *(keyword.value for keyword in node.keywords), *self.file.values.of(node.func)]
-        if any(isinstance(g, ast.Lambda) and any(self.uses_gradient(n) for n in ast.walk(g.body)) for g in given):
+        if any(isinstance(g, ast.Lambda) and self._lambda_uses_gradient(g) for g in given):
             return True
         return self.calls_reader(node)
+
+    def _lambda_uses_gradient(self, node: ast.Lambda) -> bool:
+        if node in self._lambdas:
+            return False  # it calls itself
+        self._lambdas.add(node)
+        try:
+            return any(self.uses_gradient(inner) for inner in ast.walk(node.body))
+        finally:
+            self._lambdas.discard(node)
 
     def calls_reader(self, call: ast.Call) -> bool:
         """Whether a call runs a function of the file that reads gradients."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of, returns
 from amplint.migrate.facts import Facts
+from amplint.migrate.indirect import runs_model
 from amplint.migrate.tree import (
     FUNCTIONS,
     LOOPS,
@@ -15,6 +16,7 @@ from amplint.migrate.tree import (
     blocks,
     chain,
     header,
+    may_be_skipped,
     overlaps,
     paths_in,
     position,
@@ -62,6 +64,7 @@ class Graph:
         self._sliced: set[ast.stmt] = set()
         self._trained: set[ast.stmt] = set()
         self._through = False
+        self._active: set[ast.AST] = set()
         self.tainted: set[str] = set(given)
         self._taint()
 
@@ -201,6 +204,8 @@ class Graph:
             return False
         if isinstance(func, ast.Attribute) and func.attr in ("parameters", "named_parameters", "DataParallel"):
             return False
+        if runs_model(self.facts, call, self.is_source, self._holds_source, self._active):
+            return True
         names = self.file.resolve(func)
         if any(
             name.startswith(("torch.optim", "torch.nn.", "torch.save", "torch.utils", "torch.load")) for name in names
@@ -214,14 +219,13 @@ class Graph:
         return not names and any(self.facts.is_module(a) for a in call.args if isinstance(a, (ast.Name, ast.Attribute)))
 
     def _holds_source(self, function: Function) -> bool:
-        active: set[Function] = self.__dict__.setdefault("_active", set())
-        if function in active or function in self.facts.trainers:
+        if function in self._active or function in self.facts.trainers:
             return False
-        active.add(function)
+        self._active.add(function)
         try:
             return any(self.is_source(node) for node in ast.walk(function) if isinstance(node, ast.Call))
         finally:
-            active.discard(function)
+            self._active.discard(function)
 
     # -- backward -----------------------------------------------------------------------------------------------------
 
@@ -352,6 +356,8 @@ class Graph:
             # A loop over something is taken to run at least once.
             outer = self.file.parent(place)
             if not isinstance(outer, (ast.For, ast.With)) or place not in outer.body:
+                return False
+            if isinstance(outer, ast.For) and may_be_skipped(outer, place):
                 return False
             place = outer
         return False

@@ -16,6 +16,7 @@ from amplint.migrate.cache import mixes_gradients
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
+from amplint.migrate.indirect import check_lambdas
 from amplint.migrate.lines import take_apart
 from amplint.migrate.model import (
     MIGRATED,
@@ -34,7 +35,7 @@ from amplint.migrate.protocol import Protocol
 from amplint.migrate.readers import cast_for_readers
 from amplint.migrate.regions import Run, Runs
 from amplint.migrate.scaler import DTYPE_FUNCTION, Scalers, free_name
-from amplint.migrate.screening import screen
+from amplint.migrate.screening import screen, watched_gradients
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import LOOPS, chain, owner_of, walk
 from amplint.model import Applicability, Edit, Fix, Span
@@ -187,8 +188,10 @@ def _migrated(
             raise _EvaluationError(objection)
         raise RefusalError(ast.Module([], []), objection)
     edits = _edits(file.text, new)
-    note = "" if options.device == "cpu" or devices.uses_gpu(file) else _NO_GPU
-    reports = [LoopReport(line, MIGRATED, note, edits) for line in lines]
+    notes = [] if options.device == "cpu" or devices.uses_gpu(file) else [_NO_GPU]
+    if options.dtype != "bfloat16" and (watch := watched_gradients(file)) is not None:
+        notes.append(f"line {watch.lineno}: the gradients that wandb.watch logs are scaled from now on")
+    reports = [LoopReport(line, MIGRATED, "; ".join(notes), edits) for line in lines]
     if faults:
         reports.append(LoopReport(lines[0], PARTLY, _UNSAVED, (), False))
     for entry in evaluations:
@@ -248,7 +251,9 @@ class _Plan:
         penalties.islands(self.kinds)
         self.numerics.check(every)
         inner = [node for function in self.numerics.functions for node in walk(function)]
-        Neighbours(self.file, self.options).check([*inner, *(node for run in every for node in run.nodes())])
+        reached = [*inner, *(node for run in every for node in run.nodes())]
+        check_lambdas(self.facts, reached)
+        Neighbours(self.file, self.options).check(reached)
         cast_for_readers(self.facts, self.editor, every, self.numerics.half)
         if self.options.dtype != "bfloat16":
             self.protocol.prove()

@@ -209,6 +209,8 @@ class Numerics:
         elif name in ("clamp_", "fill_", "full", "full_like", "where", "maximum") and self._float16:
             for argument in [*call.args, *(k.value for k in call.keywords)]:
                 self._constant(argument, call, f"is given to `{name}`")
+        elif name in ("lerp", "lerp_") and self._is_tensor_call(call) and self._meets_half(call):
+            raise RefusalError(call, f"`{name}` needs all tensors in one dtype; write the interpolation out")
         elif name in ("scatter", "scatter_") and self._is_tensor_call(call) and self._scatters_a_tensor(call):
             raise RefusalError(call, f"`{name}` needs both tensors in one dtype")
         elif self._float16 and is_gram(self.file, call, name):

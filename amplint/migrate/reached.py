@@ -28,6 +28,7 @@ def reached_functions(facts: Facts, runs: list[Run]) -> list[Function]:
                 entered += methods if named == "getattr" else [m for m in methods if m.name == named]
             if isinstance(node, ast.Call):
                 entered += [f for f in facts.file.values.functions(node) if f not in facts.trainers]
+                entered += [f for f in _handed(facts, node) if f not in facts.trainers]
                 made = [v for v in facts.file.values.of(node.func) if isinstance(v, ast.ClassDef)]
                 entered += [f for cls in made if (f := facts.file.values.method(cls, "__init__")) is not None]
             for function in entered:
@@ -35,6 +36,14 @@ def reached_functions(facts: Facts, runs: list[Run]) -> list[Function]:
                     found[function] = None
                     pending.append(function)
     return list(found)
+
+
+def _handed(facts: Facts, call: ast.Call) -> list[Function]:
+    """The functions that a call hands to another, which may run them (`checkpoint(f, x)`, `partial(f)`)."""
+    values = facts.file.values
+    calls = [call, *(v for v in values.of(call.func) if isinstance(v, ast.Call))]
+    given = [argument for c in calls for argument in (*c.args, *(keyword.value for keyword in c.keywords))]
+    return [f for argument in given for f in values.of(argument) if isinstance(f, FUNCTIONS)]
 
 
 def _is_entered(facts: Facts, method: Function) -> bool:

@@ -98,6 +98,9 @@ class Scalers:
 
     def _declare_global(self, owner: ast.AST, optimizer: str) -> None:
         """A scaler is global where its optimizer is made by a function that declares it so."""
+        for statement in statements_in(owner):
+            if isinstance(statement, ast.Nonlocal) and optimizer in statement.names:
+                raise RefusalError(statement, f"`{optimizer}` belongs to the function around the one that makes it")
         if owner is self.file.tree or optimizer not in self.file.names.scopes[owner].globals:
             return
         declared = next(s for s in statements_in(owner) if isinstance(s, ast.Global) and optimizer in s.names)
@@ -125,9 +128,25 @@ class Scalers:
         assert owner is not None
         if self.facts.is_module_class(cls) and owner.name != "__init__":
             raise RefusalError(at, "the optimizer belongs to a module and is made outside its `__init__`")
+        if (other := self._overridden(cls, owner)) is not None:
+            raise RefusalError(
+                other, f"this `{other.name}` does not call that of the base class, which makes the scaler"
+            )
+        if any("__slots__" in self.file.names.scopes[entry].bindings for entry in self.file.values.lineage(cls)):
+            raise RefusalError(cls, "the class has `__slots__`, none of them for a scaler")
         text = f"self.{self.name}"
         self._place(owner, makers, text, at)
         return text
+
+    def _overridden(self, cls: ast.ClassDef, maker: Function) -> Function | None:
+        """The method of a subclass that replaces the one that makes an optimizer, and does not call it."""
+        for other in self.file.names.scopes:
+            if not isinstance(other, ast.ClassDef) or other is cls or cls not in self.file.values.lineage(other):
+                continue
+            method = self.file.values.method(other, maker.name)
+            if method is not None and method is not maker and f".{maker.name}(" not in self.file.segment(method):
+                return method
+        return None
 
     def _parameter(self, arg: ast.AST, optimizer: ast.expr, path: str, at: ast.stmt, depth: int) -> str:
         """The scaler becomes a parameter behind the optimizer, in the function and in all its calls."""

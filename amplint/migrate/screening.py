@@ -136,6 +136,17 @@ def check_function_class(file: SourceFile, cls: ast.ClassDef) -> None:
             )
 
 
+def watched_gradients(file: SourceFile) -> ast.Call | None:
+    """The call of `wandb.watch` by whose hooks gradients are logged while they are scaled, which changes no training:
+    its `log` is "gradients" by default."""
+    for call in file.names.calls:
+        if "wandb.watch" in file.resolve(call.func):
+            given = [*call.args[2:3], *(k.value for k in call.keywords if k.arg == "log")]
+            if not given or not isinstance(given[0], ast.Constant) or given[0].value in ("gradients", "all"):
+                return call
+    return None
+
+
 def _moved_gradients(file: SourceFile) -> None:
     """Gradients that come from another model would be unscaled at the wrong place, or not at all."""
     reason = "gradients are moved from one model to another, so that there is no single point for `unscale_`"

@@ -5,9 +5,20 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import path_of
+from amplint.facts.values import Function, path_of
 from amplint.migrate.graph import Graph
-from amplint.migrate.tree import FUNCTIONS, assigned_paths, chain, lift, paths_in, position, walk
+from amplint.migrate.tree import (
+    FUNCTIONS,
+    LOOPS,
+    assigned_paths,
+    chain,
+    lift,
+    may_be_skipped,
+    paths_in,
+    position,
+    statements_in,
+    walk,
+)
 
 if TYPE_CHECKING:
     from amplint.migrate.ownership import Model, Names, Ownership
@@ -97,9 +108,28 @@ class Trace:
                 continue
             if (module := self.facts.module_of(node)) is not None:
                 around = chain(self.file, self.file.statement(node))
-                self._add(self.ownership.models(module, inner), sure and not any(isinstance(s, ast.If) for s in around))
+                skipped = any(isinstance(s, ast.If) for s in around) or self._returns_before(function, node)
+                self._add(self.ownership.models(module, inner), sure and not skipped)
             elif self.graph.is_source(node):
                 self.unknown = True
+
+    def _returns_before(self, function: Function, call: ast.Call) -> bool:
+        """Whether a function may return before a call, without another forward in what it returns."""
+        return any(
+            isinstance(s, ast.Return)
+            and position(s) < position(call)
+            and s is not self.file.statement(call)
+            and not any(isinstance(n, ast.Call) and self.facts.module_of(n) is not None for n in ast.walk(s))
+            for s in statements_in(function)
+        )
+
+    def _is_skipped(self, statement: ast.stmt) -> bool:
+        """Whether a `continue` or `break` before a statement may skip it in each round of its loop, which does not hold
+        the backward."""
+        for loop in chain(self.file, statement)[1:]:
+            if isinstance(loop, LOOPS) and loop not in self.around:
+                return may_be_skipped(loop, statement)
+        return False
 
     def _path(self, node: ast.expr, path: str, at: ast.stmt, sure: bool) -> None:
         if self.facts.is_module(node) or self.file.resolve(node):
@@ -117,7 +147,7 @@ class Trace:
         for statement, value in reaching:
             under_test = any(
                 isinstance(s, (ast.If, ast.Try)) and s not in self.around for s in chain(self.file, statement)[1:]
-            )
+            ) or self._is_skipped(statement)
             replaced = any(self._replaces(other, inner, statement, path) for other, inner in reaching)
             (others if under_test or replaced else certain).append((statement, value))
         for statement, value in certain:

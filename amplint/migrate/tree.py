@@ -189,6 +189,13 @@ def inside_own_loop(statement: ast.stmt, node: ast.AST) -> bool:
     return any(isinstance(s, LOOPS) and any(n is node for n in walk(s)) for s in [statement, *statements_in(statement)])
 
 
+def may_be_skipped(loop: ast.stmt, statement: ast.stmt) -> bool:
+    """Whether a `continue` or `break` stands before a statement of a loop, and may skip it in each round."""
+    return any(
+        isinstance(s, (ast.Continue, ast.Break)) and position(s) < position(statement) for s in statements_in(loop)
+    )
+
+
 def is_leaving_branch(statement: ast.stmt) -> bool:
     """Whether a statement is a branch that ends the iteration."""
     if not isinstance(statement, ast.If) or statement.orelse:
