@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from amplint.facts.values import Function, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.migrate.tree import FUNCTIONS, base_path, overlaps, owner_of, walk
+from amplint.migrate.stages import Plan
+from amplint.migrate.tree import FUNCTIONS, base_path, blocks, chain, lift, overlaps, owner_of, position, walk
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -145,3 +146,44 @@ def concerns(facts: Facts, members: list[ast.stmt], step: ast.Call, steps: list[
         used |= {path_of(argument) for argument in call.args if facts.is_module(argument)} or {""}
     known = set().union(*(modules_of(file, other) for other in steps))
     return not mine or not used <= known or bool(used & mine)
+
+
+def meets_scaled(facts: Facts, plan: Plan, statement: ast.stmt, steps: list[ast.Call], sinks: list[ast.stmt]) -> bool:
+    """Whether gradients that a statement uses may be of an optimizer that steps behind it, in an arm of its own, and
+    is not unscaled before; `steps` are those of the function, `sinks` its statements that go backward."""
+    around = [
+        s for s in chain(facts.file, statement) if isinstance(s, ast.For) and not any(k in walk(s) for k in sinks)
+    ]
+    whole = around[-1] if around else statement
+    named = {ast.dump(n) for n in walk(whole) if isinstance(n, ast.expr) and path_of(n) and facts.is_optimizer(n)}
+    unscaled = {
+        ast.dump(optimizer)
+        for before, optimizers in plan.unscaled.items()
+        for optimizer in optimizers
+        if position(before) <= position(statement)
+    }
+    receivers = {ast.dump(step.func.value): step for step in steps}  # type: ignore[attr-defined]
+    for dump in receivers if len(receivers) > 1 else ():
+        if dump in unscaled or (named and dump not in named):
+            continue
+        for step in steps:
+            at = facts.file.statement(step)
+            if ast.dump(step.func.value) != dump or position(at) <= position(statement):  # type: ignore[attr-defined]
+                continue
+            if any(position(statement) < position(sink) < position(at) for sink in sinks):
+                continue
+            if _in_other_arms(facts.file, statement, at):
+                continue
+            if dump in named or concerns(facts, [whole], step, steps):
+                return True
+    return False
+
+
+def _in_other_arms(file: SourceFile, one: ast.stmt, other: ast.stmt) -> bool:
+    """Whether two statements stand in different arms of one condition."""
+    for outer in chain(file, one):
+        arms = blocks(outer) if isinstance(outer, ast.If) else []
+        holding = [[i for i, arm in enumerate(arms) if lift(file, s, arm) is not None] for s in (one, other)]
+        if all(holding):
+            return holding[0] != holding[1]
+    return False

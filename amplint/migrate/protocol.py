@@ -12,7 +12,7 @@ from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.gradients import Gradients
 from amplint.migrate.model import RefusalError
-from amplint.migrate.optimizers import OptimizersInView, concerns
+from amplint.migrate.optimizers import OptimizersInView, concerns, meets_scaled
 from amplint.migrate.scaler import Scalers
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.stages import Plan
@@ -375,11 +375,17 @@ class Protocol:
             for statement in statements_in(owner):
                 nodes = list(header(statement) if blocks(statement) else walk(statement))
                 uses = any(self.facts.uses_gradient(n) for n in nodes)
-                if (uses or self.strangers.meets(statement, nodes)) and not (
-                    self._is_covered(owner, statement) or self._unscale_for_caller(owner, statement)
-                ):
+                if not uses and not self.strangers.meets(statement, nodes):
+                    continue
+                if not (self._is_covered(owner, statement) or self._unscale_for_caller(owner, statement)):
                     reason = "gradients are used here where they may still be scaled" if uses else self.strangers.REASON
                     raise RefusalError(statement, reason)
+                steps = self.steps_of.get(owner, [])
+                sinks = [s for s in statements_in(owner) if self._is_sink(s)] if len(steps) > 1 else []
+                if sinks and meets_scaled(self.facts, self.plan, statement, steps, sinks):
+                    raise RefusalError(
+                        statement, "gradients are used here of an optimizer that is unscaled only where it steps, later"
+                    )
 
     def _unscale_for_caller(self, owner: ast.AST, statement: ast.stmt) -> bool:
         """Unscale before gradients are used behind the backward of a helper, whose callers step one optimizer."""

@@ -188,3 +188,44 @@ EXCHANGED = (
 )
 def test_gradients_that_processes_exchange_are_refused(setup: str, use: str, line: int) -> None:
     assert refusal(f"\n{setup}\n" + LOOP.format(use)) == f"line {line}: {EXCHANGED}"
+
+
+TWO = """
+def clip_gradient(optimizer, limit):
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            param.grad.data.clamp_(-limit, limit)
+head = nn.Linear(2, 2).to(device)
+opt_head = torch.optim.SGD(head.parameters(), lr=0.1)
+for i, (x, y) in enumerate(batches):
+    loss = F.mse_loss(head(model(x)), y)
+    optimizer.zero_grad()
+    opt_head.zero_grad()
+    loss.backward()
+    clip_gradient(optimizer, 1.0)
+    {use}
+    optimizer.step()
+    {test}opt_head.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "clip_gradient(opt_head, 1.0)",
+        "nn.utils.clip_grad_norm_(head.parameters(), 1.0)",
+        "for p in head.parameters(): p.grad.clamp_(-1, 1)",
+    ],
+)
+def test_gradients_of_an_optimizer_that_steps_under_a_condition_are_not_used_before(use: str) -> None:
+    """Only those of the other one are unscaled there."""
+    assert refusal(TWO.format(use=use, test="if i > 2: ")) == (
+        "line 21: gradients are used here of an optimizer that is unscaled only where it steps, later"
+    )
+    assert migrated(TWO.format(use=use, test="")).count("scaler.unscale_(opt_head)") == 1
+
+
+def test_the_gradients_of_the_other_optimizer_are_used_before() -> None:
+    text = migrated(TWO.format(use="pass", test="if i > 2: "))
+    assert "scaler.unscale_(optimizer)\n    clip_gradient(optimizer, 1.0)\n" in text
+    assert "scaler.unscale_(opt_head)" not in text
