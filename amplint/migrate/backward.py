@@ -37,7 +37,7 @@ def write_backward(facts: Facts, graph: Graph, editor: Editor, call: ast.Call, s
     receiver = facts.loss_of(call)
     statement = file.statement(call)
     if not isinstance(statement, ast.Expr) or statement.value is not call:
-        raise RefusalError(call, "backward() is part of another expression")
+        raise RefusalError(call, "backward() is part of another expression; put it on a line of its own")
     if not isinstance(call.func, ast.Attribute) or call.func.value is not receiver:
         _write_function(facts, editor, call, scaler, name)
         return

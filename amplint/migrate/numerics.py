@@ -293,7 +293,9 @@ class Numerics:
                 self._float_exponential(exponential)
         elif self.half.may_be_rounded(argument):
             raise RefusalError(
-                call, "a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1"
+                call,
+                "a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1; use "
+                "log_softmax, logsigmoid or a loss that takes logits",
             )
 
     def _probabilities_of_numpy(self, node: ast.expr) -> None:

@@ -28,7 +28,9 @@ class OptimizersInView:
         found = self._optimizers_in(owner, set()) or self._optimizers_above(owner, set())
         if not found:
             raise RefusalError(
-                place, "the optimizer that trains on this is not in view, so nothing can unscale its gradients"
+                place,
+                "no optimizer that trains on this is in view, so nothing can unscale the gradients; step one of "
+                "torch.optim in this file",
             )
         return found
 

@@ -105,7 +105,7 @@ class Protocol:
         if self.facts.is_wrapper(step.func.value):  # type: ignore[attr-defined]
             raise RefusalError(step, _WRAPPED)
         if not isinstance(statement, ast.Expr):
-            raise RefusalError(step, "what `step()` returns is used, and a scaler's step returns nothing")
+            raise RefusalError(step, "what `step()` returns is used, and a scaler's step returns None where it skips")
         if not self._has_backward_before(owner, statement):
             self._check_callers(owner, step)
         self._unscale(step, statement)

@@ -126,7 +126,8 @@ def reasons(script: Path, imports: str, net: str, loss: str = MSE) -> list[str]:
         (
             "from nets import Plain\nfrom losses import entropy", "Plain()", f"{MSE} + entropy(out)",
             "line 12: this runs `losses.py`, whose line 11 must be adapted first: a logarithm is taken by hand of a "
-            "value that half precision may have rounded to 0 or 1",
+            "value that half precision may have rounded to 0 or 1; use log_softmax, logsigmoid or a loss that "
+            "takes logits",
         ),
     ],
 )  # fmt: skip

@@ -48,7 +48,28 @@ CASES = {
                     p -= 0.1 * p.grad
         """,
         11,
-        "not in view",
+        "no optimizer that trains on this is in view, so nothing can unscale the gradients; step one of torch.optim in "
+        "this file",
+    ),
+    "the result of a step": (
+        """
+        for x, y in batches:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            result = optimizer.step()
+        """,
+        12,
+        "what `step()` returns is used, and a scaler's step returns None where it skips",
+    ),
+    "backward in an expression": (
+        """
+        for x, y in batches:
+            optimizer.zero_grad()
+            result = F.mse_loss(model(x), y).backward()
+            optimizer.step()
+        """,
+        11,
+        "backward() is part of another expression; put it on a line of its own",
     ),
     "probabilities": (
         """

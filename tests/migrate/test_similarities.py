@@ -18,6 +18,11 @@ for x, y in batches:
     optimizer.step()
 """
 
+LOGARITHM = (
+    "a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1; use log_softmax, "
+    "logsigmoid or a loss that takes logits"
+)
+
 
 def written(lines: str) -> list[str]:
     """The statements of the region, or the reason of a refusal without its line."""
@@ -71,11 +76,11 @@ def written(lines: str) -> list[str]:
         ),
         (
             "loss = -torch.log(out / out.sum(1, keepdim=True)).mean()",
-            ["a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1"],
+            [LOGARITHM],
         ),
         (
             "p = F.softmax(out, dim=1)\nloss = -torch.log(1 - p).mean()",
-            ["a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1"],
+            [LOGARITHM],
         ),
         # products of a matrix with itself
         (
