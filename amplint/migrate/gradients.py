@@ -11,12 +11,12 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function
+from amplint.facts.values import Function, default_of
 from amplint.migrate import partial
 from amplint.migrate.facts import Facts
 from amplint.migrate.iteration import loop_around
 from amplint.migrate.model import RefusalError
-from amplint.migrate.ownership import NO_NAMES, Names, Optimizer, Ownership, Reach
+from amplint.migrate.ownership import NO_NAMES, Model, Names, Optimizer, Ownership, Reach, is_none
 from amplint.migrate.sinks import Sinks
 from amplint.migrate.stages import (
     NONE,
@@ -162,11 +162,38 @@ class Gradients:
         inner = blocks(statement)
         if not inner:
             return Flow(state)
+        if isinstance(statement, ast.If) and (arm := self._only_arm(statement, names)) is not None:
+            return self._block(arm, state, names)
         if self._is_boundary(statement):
             return Flow(join(self._block(inner[0], state.copy(), names).ends, self._never_stepped(state)))
         flows = [self._block(block, state.copy(), names) for block in inner]
         always = isinstance(statement, (ast.With, ast.AsyncWith)) or (isinstance(statement, ast.If) and len(inner) > 1)
         return met([*flows, *(() if always else (Flow(state),))])
+
+    def _only_arm(self, statement: ast.If, names: Names) -> list[ast.stmt] | None:
+        """The arm of a condition that runs where a call got no optimizer: the one that asks for it does not, nor does
+        one that steps it without asking. None where both may run."""
+        test, holds = statement.test, False
+        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test, holds = test.operand, not holds
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and is_none(test.comparators[0]):
+            holds ^= isinstance(test.ops[0], ast.Is)
+            test = test.left
+        if self._is_missing(test, names):
+            return statement.body if holds else statement.orelse
+        inside = [n for member in statement.body for n in walk(member)]
+        asks = any(
+            self._is_missing(n, names) for inner in inside if isinstance(inner, ast.If) for n in walk(inner.test)
+        )
+        steps = any(n in self.facts.steps and self._is_missing(n.func.value, names) for n in inside)  # type: ignore[attr-defined]
+        return statement.orelse if steps and not asks else None
+
+    def _is_missing(self, node: ast.AST, names: Names) -> bool:
+        """Whether a parameter is an optimizer that the call did not pass."""
+        return isinstance(node, ast.Name) and names.optimizers.get(node.id) == () and not self._is_rebound(node)
+
+    def _is_rebound(self, node: ast.Name) -> bool:
+        return any(binding.kind != "param" for binding in self.file.names.lookup(node))
 
     def _is_boundary(self, statement: ast.stmt) -> bool:
         """Whether a statement is `if i % k == 0: optimizer.zero_grad()` where all steps are under
@@ -248,13 +275,17 @@ class Gradients:
                         self._call(function, node, state, names)
 
     def _call(self, function: Function, call: ast.Call, state: State, names: Names) -> None:
-        optimizers, models = {}, {}
+        optimizers: dict[str, tuple[Optimizer, ...]] = {}
+        models: dict[str, frozenset[Model] | None] = {}
         for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
             value = self.file.values.argument(call, function, arg.arg)
             if value is None or isinstance(value, ast.Constant):
+                if is_none(value or default_of(function.args, arg)) and not (value is None and _unpacks(call)):
+                    optimizers[arg.arg] = ()
                 continue
             if self.facts.is_optimizer(value) or self._holds_optimizers(value):
                 optimizers[arg.arg] = self.ownership.optimizers(value, names)
+                self.known.update(optimizers[arg.arg])
             elif self.facts.is_module(value):
                 models[arg.arg] = self.ownership.models(value, names)
         end = self._function(function, state.copy(), Names(optimizers, models))
@@ -389,3 +420,8 @@ class Gradients:
             return every
         state.cleared |= models
         return [o for o in every if (r := self.ownership.roots(o)) is None or self.ownership.contains(state.cleared, r)]
+
+
+def _unpacks(call: ast.Call) -> bool:
+    """Whether a call unpacks arguments, so that it may pass more than can be seen."""
+    return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)

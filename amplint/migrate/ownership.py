@@ -346,6 +346,11 @@ def _moved(node: ast.expr) -> ast.expr:
     return node
 
 
+def is_none(node: ast.AST | None) -> bool:
+    """Whether an expression is written `None`."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
 def _is_false(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is False
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function, path_of
+from amplint.facts.values import Function, is_self, path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.graph import Graph
 from amplint.migrate.sinks import Sinks
@@ -71,8 +71,21 @@ def _parameters(
                 pending += [(other, place) for other in others]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in NAMES:
             pending += [(inner, place) for inner in (*node.args, node.func.value)]
+        elif _is_parameter(file, node):
+            continue  # in float32, as all that optimizers step
         elif not (isinstance(node, ast.Attribute) and node.attr == "T" and path_of(node.value)):
             return None
         else:
             pending.append((node.value, place))
     return found
+
+
+def _is_parameter(file: SourceFile, node: ast.expr) -> bool:
+    """Whether an expression is an attribute of the module that is made as an `nn.Parameter` and as nothing else."""
+    if not isinstance(node, ast.Attribute) or not is_self(node.value):
+        return False
+    values = file.values.of(node)
+    made = [file.resolve(value.func) if isinstance(value, ast.Call) else () for value in values]
+    return bool(made) and all(
+        "torch.nn.Parameter" in names or "torch.nn.parameter.Parameter" in names for names in made
+    )

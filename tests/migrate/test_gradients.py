@@ -562,3 +562,39 @@ def test_a_clip_in_a_loop_over_optimizers_unscales_there() -> None:
         "        scaler.step(o)\n"
         "    scaler.update()\n"
     )
+
+
+LOSS_BATCH = """
+def loss_batch(model, x, y, optimizer=None{more}):
+    loss = F.mse_loss(model(x), y)
+    {test}:
+        loss.backward()
+        optimizer.step()
+        {reset}
+    return loss.item()
+
+for x, y in batches:
+    loss_batch(net, x, y, opt{given})
+losses = [loss_batch(net, x, y{none}) for x, y in batches]
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "test", "given", "none"),
+    [
+        ("", "if optimizer is not None", "", ""),
+        ("", "if not optimizer is None", "", ", None"),
+        ("", "if optimizer", "", ", optimizer=None"),
+        (", train=True", "if train", ", train=True", ", train=False"),
+    ],
+)
+def test_a_call_without_the_optimizer_goes_past_its_step(more: str, test: str, given: str, none: str) -> None:
+    """As in `fit` and `loss_batch`: gradients are reset behind the step, and evaluation makes none."""
+    body = LOSS_BATCH.format(more=more, test=test, given=given, none=none, reset="optimizer.zero_grad()")
+    text, reason = result_of(body)
+    assert not reason
+    assert "        scaler.scale(loss).backward()\n        scaler.step(optimizer)\n        scaler.update()\n" in text
+    assert f"    loss_batch(net, x, y, opt, scaler{given})\n" in text
+    assert result_of(LOSS_BATCH.format(more=more, test=test, given=given, none=none, reset="pass"))[1].startswith(
+        f"line 15: {LEFT_OVER}"
+    )

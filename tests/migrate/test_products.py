@@ -11,6 +11,10 @@ from tests.migrate.test_refusals import HEAD
 
 SCRIPT = """
 class Distances(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.centers = nn.Parameter(torch.randn(3, 2, device=device))
+
     def forward(self, x, y):
         \"\"\"Squared distances.\"\"\"
 {body}
@@ -41,6 +45,11 @@ def migrated(body: str) -> str:
             "d = x.pow(2).sum(1, keepdim=True) + y.pow(2).sum(1, keepdim=True).t()\nd.addmm_(1, -2, x, y.t())\n"
             "return d.mean()",
             ["x = x.float()", "y = y.float()"],
+        ),
+        (
+            "d = x.pow(2).sum(1, keepdim=True) + self.centers.pow(2).sum(1)\nd.addmm_(x, self.centers.t(), alpha=-2)\n"
+            "return d.mean()",
+            ["x = x.float()"],
         ),
     ],
 )
