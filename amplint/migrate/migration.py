@@ -10,7 +10,7 @@ import re
 
 from amplint.edits import apply_fixes, parses
 from amplint.facts.values import path_of
-from amplint.migrate import carried, checkpoints, closures, elsewhere, evaluation, gains, states
+from amplint.migrate import carried, checkpoints, closures, elsewhere, evaluation, gains, overflow, states
 from amplint.migrate import device as devices
 from amplint.migrate.cache import mixes_gradients
 from amplint.migrate.editor import Editor
@@ -179,6 +179,8 @@ def _migrated(
         plan.evaluate(evaluations)
     plan.cover(states.left_over(facts, plan.kinds))
     carried.check(facts, sinks, plan.kinds)
+    if options.dtype != "bfloat16":
+        overflow.check(facts)
     new = _apply(file.text, plan.finish())
     if options.dtype != "bfloat16":
         new = checkpoints.with_fix(file, new)
