@@ -7,7 +7,7 @@ import ast
 from amplint.facts.values import Function
 from amplint.migrate.facts import Facts
 from amplint.migrate.regions import Run
-from amplint.migrate.tree import FUNCTIONS
+from amplint.migrate.tree import FUNCTIONS, walk
 
 _ENTERED = frozenset(("forward", "__init__"))
 
@@ -30,6 +30,7 @@ def reached_functions(facts: Facts, runs: list[Run]) -> list[Function]:
                 entered += [f for f in facts.file.values.functions(node) if f not in facts.trainers]
                 entered += [f for f in _handed(facts, node) if f not in facts.trainers]
                 made = [v for v in facts.file.values.of(node.func) if isinstance(v, ast.ClassDef)]
+                entered += _returned(facts, node)
                 entered += [f for cls in made if (f := facts.file.values.method(cls, "__init__")) is not None]
             for function in entered:
                 if function not in found:
@@ -58,3 +59,20 @@ def _is_entered(facts: Facts, method: Function) -> bool:
         or any(name.startswith("torch.nn.") for name in facts.file.resolve(base))
         for base in bases
     )
+
+
+def _returned(facts: Facts, call: ast.Call) -> list[Function]:
+    """The functions that a call may run that another function made and returned (`loss_fn = make_loss(margin)`); any
+    of them where its value is not in view, as behind `loss_fn, center = make_loss(margin)`."""
+    values = facts.file.values
+    if facts.file.resolve(call.func) or values.functions(call) or not isinstance(call.func, ast.Name):
+        return []
+    if facts.is_module(call.func) or not facts.file.names.lookup(call.func):
+        return []
+    makers = [f for v in values.of(call.func) if isinstance(v, ast.Call) for f in values.functions(v)]
+    found = []
+    for maker in makers or facts.functions:
+        results = [n for r in walk(maker) if isinstance(r, ast.Return) and r.value for n in ast.walk(r.value)]
+        names = {n.id for n in results if isinstance(n, ast.Name)}
+        found += [n for n in ast.walk(maker) if isinstance(n, FUNCTIONS) and n is not maker and n.name in names]
+    return found

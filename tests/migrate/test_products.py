@@ -84,3 +84,29 @@ for x, y in batches:
 """
     reason = migrate_source(HEAD + body, "train.py").loops[0].reason
     assert reason == "line 9: quantization-aware training rounds values that must be float32"
+
+
+@pytest.mark.parametrize(("results", "target"), [("compute", "criterion"), ("compute, 0.3", "criterion, margin")])
+def test_losses_that_a_function_returns_are_looked_into(results: str, target: str) -> None:
+    body = f"""
+def distances(x):
+    d = x.pow(2).sum(1, keepdim=True) + x.pow(2).sum(1)
+    d.addmm_(x, x.t(), alpha=-2)
+    return d
+
+def make_loss():
+    def compute(out, y):
+        return F.mse_loss(out, y) + distances(out).mean()
+    return {results}
+
+def train(net, opt, loss_fn):
+    for x, y in batches:
+        loss = loss_fn(net(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+
+{target} = make_loss()
+train(model, optimizer, criterion)
+"""
+    assert "def distances(x):\n    x = x.float()\n" in migrate_source(HEAD + body, "train.py").text
