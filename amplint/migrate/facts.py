@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.training import is_loss_name, is_model_call, losses
 from amplint.facts.values import Function, is_self, path_of
-from amplint.migrate import backward_calls, iteration, own_optimizers
+from amplint.migrate import iteration
+from amplint.migrate.gradients import backward_calls, own_optimizers
 from amplint.migrate.tree import FUNCTIONS, base_path, walk
 
 if TYPE_CHECKING:

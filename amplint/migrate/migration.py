@@ -10,13 +10,13 @@ import re
 
 from amplint.edits import apply_fixes, parses
 from amplint.facts.values import path_of
-from amplint.migrate import carried, checkpoints, closures, elsewhere, evaluation, gains, overflow, states
 from amplint.migrate import device as devices
-from amplint.migrate.cache import mixes_gradients
+from amplint.migrate import elsewhere
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
-from amplint.migrate.indirect import check_lambdas
+from amplint.migrate.gradients import closures, overflow
+from amplint.migrate.gradients.writing import Protocol
 from amplint.migrate.lines import take_apart
 from amplint.migrate.model import (
     MIGRATED,
@@ -29,14 +29,18 @@ from amplint.migrate.model import (
     SharedLineError,
 )
 from amplint.migrate.neighbours import Neighbours
-from amplint.migrate.numerics import Numerics
-from amplint.migrate.penalties import Penalties, screen_gradients
-from amplint.migrate.protocol import Protocol
-from amplint.migrate.readers import cast_for_readers
-from amplint.migrate.regions import Run, Runs
-from amplint.migrate.scaler import DTYPE_FUNCTION, Scalers, free_name
+from amplint.migrate.numerics import carried, gains, states
+from amplint.migrate.numerics.readers import cast_for_readers
+from amplint.migrate.numerics.review import Numerics
+from amplint.migrate.regions import evaluation
+from amplint.migrate.regions.cache import mixes_gradients
+from amplint.migrate.regions.indirect import check_lambdas
+from amplint.migrate.regions.penalties import Penalties, screen_gradients
+from amplint.migrate.regions.runs import Run, Runs
+from amplint.migrate.regions.sinks import Sinks
+from amplint.migrate.scalers import checkpoints
+from amplint.migrate.scalers.making import DTYPE_FUNCTION, Scalers, free_name
 from amplint.migrate.screening import screen, watched_gradients
-from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import LOOPS, chain, owner_of, walk
 from amplint.model import Applicability, Edit, Fix, Span
 from amplint.settings import DEFAULT, Settings

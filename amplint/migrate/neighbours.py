@@ -12,9 +12,9 @@ from amplint.facts.values import Function
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import Options, RefusalError
-from amplint.migrate.numerics import Numerics
+from amplint.migrate.numerics.review import Numerics
+from amplint.migrate.regions.sinks import Sinks
 from amplint.migrate.screening import check_function_class, check_uses
-from amplint.migrate.sinks import Sinks
 from amplint.migrate.tree import FUNCTIONS
 from amplint.project import repository_root
 

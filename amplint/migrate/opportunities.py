@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.training import scale_calls
 from amplint.migrate import device as devices
-from amplint.migrate import evaluation
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.migration import migrate_source, region_header
 from amplint.migrate.model import MIGRATED, REFUSED, Options, RefusalError
-from amplint.migrate.numerics import Numerics
-from amplint.migrate.sinks import Sinks
+from amplint.migrate.numerics.review import Numerics
+from amplint.migrate.regions import evaluation
+from amplint.migrate.regions.sinks import Sinks
 from amplint.model import Applicability, Finding, Fix, Span
 
 if TYPE_CHECKING:

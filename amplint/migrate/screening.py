@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import path_of
-from amplint.migrate import leaves, precision
-from amplint.migrate.autograd_functions import passes_on
 from amplint.migrate.facts import Facts
+from amplint.migrate.gradients import leaves
 from amplint.migrate.model import RefusalError
+from amplint.migrate.numerics import precision
+from amplint.migrate.regions.autograd_functions import passes_on
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile

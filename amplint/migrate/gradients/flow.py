@@ -1,0 +1,427 @@
+"""Follows the gradients of each optimizer over all ways through a file, under the protocol that is about to be written.
+
+Gradients are none, scaled, unscaled, or spoilt: scaled by a scale that has changed since, or added to gradients that
+were unscaled already. A step on none or on spoilt ones, a second step before the update, or an update without a step
+refuse the migration. A loop is taken to run at least once.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from amplint.facts.values import Function, default_of
+from amplint.migrate.facts import Facts
+from amplint.migrate.gradients import partial
+from amplint.migrate.gradients.ownership import NO_NAMES, Model, Names, Optimizer, Ownership, Reach, is_none
+from amplint.migrate.gradients.stages import (
+    NONE,
+    NOTHING,
+    OPEN,
+    READY,
+    SCALED,
+    SPOILT,
+    STEPPED,
+    TWICE,
+    UNSCALED,
+    Flow,
+    Plan,
+    State,
+    join,
+    met,
+)
+from amplint.migrate.iteration import loop_around
+from amplint.migrate.model import RefusalError
+from amplint.migrate.regions.sinks import Sinks
+from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, header, owner_of, walk
+from amplint.rewrite.statements import siblings
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_ROUNDS = 12
+_DEPTH = 8
+_LEFT_OVER = (
+    "gradients that are left over from another step or another scale may reach this step; reset them (zero_grad) "
+    "before the first backward of each step"
+)
+_SHARED = "two optimizers share parameters, whose gradients would be unscaled twice"
+_NO_GRADIENTS = (
+    "this optimizer may step without gradients, which is an error under a scaler; step it where they are made"
+)
+
+
+class Gradients:
+    """Runs through a file; raises `RefusalError` where gradients may be wrong at a step."""
+
+    def __init__(self, facts: Facts, sinks: Sinks, plan: Plan) -> None:
+        self.facts = facts
+        self.file: SourceFile = facts.file
+        self.sinks = sinks
+        self.plan = plan
+        self.ownership = Ownership(facts, sinks)
+        self.known: set[Optimizer] = set()
+        self._active: list[Function] = []
+        self._relevant: dict[ast.stmt, bool] = {}
+        self._functions = self._relevant_functions()
+
+    def check(self) -> None:
+        """Run the module, then what nobody in the file calls, in any order and any number of times."""
+        for step in self.facts.steps:
+            self.known.update(self.ownership.optimizers(step.func.value, NO_NAMES))  # type: ignore[attr-defined]
+        partial.check(self.ownership, self.ownership.frozen, self.known)
+        self._block(self.file.tree.body, State(), NO_NAMES)
+        roots = [f for f in self.facts.functions if f in self._functions and not self.file.values.calls(f)]
+        state: State | None = State()
+        for _ in range(3):
+            ends = [self._function(root, (state or State()).copy(), NO_NAMES) for root in roots]
+            state = join(state, *ends)
+
+    def _relevant_functions(self) -> frozenset[Function]:
+        nodes: list[ast.AST] = [n for f in self.facts.functions for n in walk(f) if self._is_event(n)]
+        return self.facts.closure_of(self.facts.owners(nodes))
+
+    def _is_event(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and (node in self.facts.backwards or node in self.facts.steps):
+            return True
+        return isinstance(node, ast.Attribute) and (node.attr == "zero_grad" or self._is_hand_reset(node))
+
+    def _is_hand_reset(self, node: ast.Attribute) -> bool:
+        """Whether a node is the `p.grad` of `p.grad = None` or `p.grad.zero_()`."""
+        if node.attr != "grad" or self.file.resolve(node):
+            return False
+        parent = self.file.parent(node)
+        if isinstance(node.ctx, ast.Store):
+            return isinstance(parent, ast.Assign) and isinstance(parent.value, ast.Constant)
+        while isinstance(parent, ast.Attribute):
+            if parent.attr == "zero_":
+                return True
+            parent = self.file.parent(parent)
+        return False
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    def _is_relevant(self, statement: ast.stmt) -> bool:
+        if statement not in self._relevant:
+            self._relevant[statement] = any(
+                isinstance(node, (ast.Continue, ast.Break, ast.Return, ast.Raise))
+                or node in self.plan.unscaled
+                or node in self.plan.updated
+                or self._is_event(node)
+                or (isinstance(node, ast.Call) and any(f in self._functions for f in self.file.values.functions(node)))
+                for node in walk(statement)
+            )
+        return self._relevant[statement]
+
+    def _block(self, block: list[ast.stmt], state: State | None, names: Names) -> Flow:
+        flow = Flow(state)
+        for statement in block:
+            if flow.ends is None:
+                break
+            if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) or not self._is_relevant(statement):
+                continue
+            inner = self._statement(statement, flow.ends.copy(), names)
+            flow = Flow(
+                inner.ends,
+                join(flow.breaks, inner.breaks),
+                join(flow.continues, inner.continues),
+                join(flow.returns, inner.returns),
+            )
+        return flow
+
+    def _statement(self, statement: ast.stmt, state: State, names: Names) -> Flow:
+        for optimizer in self._all(self.plan.unscaled.get(statement, ()), names):
+            self._unscale(optimizer, state, statement)
+        if isinstance(statement, LOOPS):
+            flow = self._loop(statement, state, names)
+        else:
+            self._events(header(statement), state, names)
+            flow = self._compound(statement, state, names)
+        updated = self._all(self.plan.updated.get(statement, ()), names)
+        if updated and flow.ends is not None:
+            for scaler in {self._scaler(optimizer) for optimizer in updated}:
+                self._update(scaler, flow.ends, statement)
+        return flow
+
+    def _all(self, expressions: tuple[ast.expr, ...] | list[ast.expr], names: Names) -> list[Optimizer]:
+        found = [o for expression in expressions for o in self.ownership.optimizers(expression, names)]
+        return list(dict.fromkeys(found))
+
+    def _compound(self, statement: ast.stmt, state: State, names: Names) -> Flow:
+        if isinstance(statement, ast.Continue):
+            return Flow(None, None, state)
+        if isinstance(statement, ast.Break):
+            return Flow(None, state)
+        if isinstance(statement, ast.Return):
+            return Flow(None, None, None, state)
+        if isinstance(statement, ast.Raise):
+            return Flow(None)
+        if isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":
+            return self._try(statement, state, names)  # type: ignore[arg-type]
+        inner = blocks(statement)
+        if not inner:
+            return Flow(state)
+        if isinstance(statement, ast.If) and (arm := self._only_arm(statement, names)) is not None:
+            return self._block(arm, state, names)
+        if self._is_boundary(statement):
+            return Flow(join(self._block(inner[0], state.copy(), names).ends, self._never_stepped(state)))
+        flows = [self._block(block, state.copy(), names) for block in inner]
+        always = isinstance(statement, (ast.With, ast.AsyncWith)) or (isinstance(statement, ast.If) and len(inner) > 1)
+        return met([*flows, *(() if always else (Flow(state),))])
+
+    def _only_arm(self, statement: ast.If, names: Names) -> list[ast.stmt] | None:
+        """The arm of a condition that runs where a call got no optimizer: the one that asks for it does not, nor does
+        one that steps it without asking. None where both may run."""
+        test, holds = statement.test, False
+        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test, holds = test.operand, not holds
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and is_none(test.comparators[0]):
+            holds ^= isinstance(test.ops[0], ast.Is)
+            test = test.left
+        if self._is_missing(test, names):
+            return statement.body if holds else statement.orelse
+        inside = [n for member in statement.body for n in walk(member)]
+        asks = any(
+            self._is_missing(n, names) for inner in inside if isinstance(inner, ast.If) for n in walk(inner.test)
+        )
+        steps = any(n in self.facts.steps and self._is_missing(n.func.value, names) for n in inside)  # type: ignore[attr-defined]
+        return statement.orelse if steps and not asks else None
+
+    def _is_missing(self, node: ast.AST, names: Names) -> bool:
+        """Whether a parameter is an optimizer that the call did not pass."""
+        return isinstance(node, ast.Name) and names.optimizers.get(node.id) == () and not self._is_rebound(node)
+
+    def _is_rebound(self, node: ast.Name) -> bool:
+        return any(binding.kind != "param" for binding in self.file.names.lookup(node))
+
+    def _is_boundary(self, statement: ast.stmt) -> bool:
+        """Whether a statement is `if i % k == 0: optimizer.zero_grad()` where all steps are under
+        `if (i + 1) % k == 0`, so that it runs behind each of them."""
+        if not isinstance(statement, ast.If) or statement.orelse:
+            return False
+        match = re.fullmatch(r"(\w+) % (.+) == 0", ast.unparse(statement.test))
+        if match is None or not all(isinstance(s, ast.Expr) for s in statement.body):
+            return False
+        wanted = f"({match[1]} + 1) % {match[2]} == 0"
+        tests = [
+            [ast.unparse(s.test) for s in chain(self.file, self.file.statement(step)) if isinstance(s, ast.If)]
+            for step in self.facts.steps
+        ]
+        return all(any(test == wanted or test.startswith(f"{wanted} or ") for test in around) for around in tests)
+
+    @staticmethod
+    def _never_stepped(state: State) -> State:
+        """A state without the stages behind a step."""
+        stages = {o: frozenset(s for s in found if s[0] != UNSCALED) for o, found in state.stages.items()}
+        return State({o: found for o, found in stages.items() if found}, state.seen)
+
+    def _try(self, statement: ast.Try, state: State, names: Names) -> Flow:
+        body = self._block(statement.body, state.copy(), names)
+        failed = join(state, body.ends)
+        tried = self._block(statement.orelse, body.ends, names) if statement.orelse else body
+        flows = [body._replace(ends=None), tried]
+        flows += [self._block(handler.body, failed, names) for handler in statement.handlers]
+        tried_or_failed = met(flows)
+        if not statement.finalbody:
+            return tried_or_failed
+        last = [self._block(statement.finalbody, state, names) for state in tried_or_failed]
+        through = Flow(last[0].ends, last[1].ends, last[2].ends, last[3].ends)
+        return met([through, *(flow._replace(ends=None) for flow in last)])
+
+    def _loop(self, loop: ast.For | ast.AsyncFor | ast.While, state: State, names: Names) -> Flow:
+        self._events(header(loop), state, names)
+        if self._is_over_optimizers(loop):
+            return self._block(loop.body, state, names)
+        head: State | None = state
+        flow = Flow(None)
+        for _ in range(_ROUNDS):
+            flow = self._block(loop.body, head.copy() if head is not None else None, names)
+            around = join(head, flow.ends, flow.continues)
+            if around == head:
+                break
+            head = around
+        endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant) and bool(loop.test.value)
+        through = None if endless else join(flow.ends, flow.continues)
+        rest = self._block(loop.orelse, through, names)
+        return Flow(join(rest.ends, flow.breaks), rest.breaks, rest.continues, join(rest.returns, flow.returns))
+
+    def _is_over_optimizers(self, loop: ast.stmt) -> bool:
+        """Whether each round of a loop is about another optimizer; its events are then about all of them."""
+        return isinstance(loop, (ast.For, ast.AsyncFor)) and any(
+            isinstance(node, ast.Attribute)
+            and node.attr in ("step", "zero_grad")
+            and isinstance(node.value, ast.Name)
+            and loop_around(self.file, node.value) is loop
+            for node in walk(loop)
+        )
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _events(self, nodes: object, state: State, names: Names) -> None:
+        found = [node for node in nodes if isinstance(node, (ast.Call, ast.Attribute))]  # type: ignore[attr-defined]
+        for node in sorted(found, key=lambda n: (n.end_lineno or 0, n.end_col_offset or 0)):
+            if isinstance(node, ast.Attribute):
+                if self._is_event(node):
+                    self._reset(node, state, names)
+            elif node in self.facts.backwards:
+                self._backward(node, state, names)
+            elif node in self.facts.steps:
+                for optimizer in self.ownership.optimizers(node.func.value, names):  # type: ignore[attr-defined]
+                    self._step(optimizer, state, node)
+            else:
+                for function in self.file.values.functions(node):
+                    if function in self._functions:
+                        self._call(function, node, state, names)
+
+    def _call(self, function: Function, call: ast.Call, state: State, names: Names) -> None:
+        optimizers: dict[str, tuple[Optimizer, ...]] = {}
+        models: dict[str, frozenset[Model] | None] = {}
+        for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+            value = self.file.values.argument(call, function, arg.arg)
+            if value is None or isinstance(value, ast.Constant):
+                if is_none(value or default_of(function.args, arg)) and not (value is None and _unpacks(call)):
+                    optimizers[arg.arg] = ()
+                continue
+            if self.facts.is_optimizer(value) or self._holds_optimizers(value):
+                optimizers[arg.arg] = self.ownership.optimizers(value, names)
+                self.known.update(optimizers[arg.arg])
+            elif self.facts.is_module(value):
+                models[arg.arg] = self.ownership.models(value, names)
+        end = self._function(function, state.copy(), Names(optimizers, models))
+        if end is not None:
+            state.stages, state.seen, state.cleared = end.stages, end.seen, end.cleared
+
+    def _holds_optimizers(self, node: ast.expr) -> bool:
+        values = self.file.values.of(node)
+        items = [e for v in values for e in (getattr(v, "elts", None) or getattr(v, "values", None) or ())]
+        return bool(items) and all(isinstance(e, ast.expr) and self.facts.is_optimizer(e) for e in items)
+
+    def _function(self, function: Function, state: State, names: Names) -> State | None:
+        if function in self._active or len(self._active) > _DEPTH:
+            return state
+        self._active.append(function)
+        try:
+            flow = self._block(function.body, state, names)
+        finally:
+            self._active.pop()
+        return join(flow.ends, flow.returns)
+
+    def _scaler(self, optimizer: Optimizer) -> ast.AST | None:
+        """The place whose scaler serves an optimizer."""
+        return owner_of(self.file, optimizer.makers[0]) if optimizer.makers else None
+
+    def _backward(self, call: ast.Call, state: State, names: Names) -> None:
+        reach = self.ownership.reach(call, self.facts.loss_of(call), names)
+        state.cleared = frozenset()
+        for optimizer in {*self.known, *state.stages}:
+            may, sure = self._reaches(reach, optimizer)
+            if not may:
+                continue
+            stages = frozenset((self._added(gradient), phase) for gradient, phase in state.of(optimizer))
+            state.stages[optimizer] = stages if sure else stages | state.of(optimizer)
+
+    @staticmethod
+    def _added(gradient: str) -> str:
+        return {NONE: SCALED, SCALED: SCALED, TWICE: TWICE}.get(gradient, SPOILT)
+
+    def _reaches(self, reach: Reach, optimizer: Optimizer) -> tuple[bool, bool]:
+        roots = self.ownership.roots(optimizer)
+        if reach.may is None or reach.sure is None or roots is None:
+            return True, True
+        may, sure = self.ownership.overlap(reach.may, roots), self.ownership.overlap(reach.sure, roots)
+        if not sure and not all(self.ownership.is_closed(model.maker) for model in reach.may | roots):
+            return True, True
+        return may, sure
+
+    def _unscale(self, optimizer: Optimizer, state: State, at: ast.AST) -> None:
+        stages = set()
+        for gradient, phase in state.of(optimizer):
+            if phase != READY:
+                raise RefusalError(at, "gradients may be unscaled twice here")
+            self._expect(gradient, at)
+            stages.add((UNSCALED, OPEN))
+        state.stages[optimizer] = frozenset(stages)
+        self._shared(optimizer, state)
+        state.seen[self._scaler(optimizer)] = frozenset((True,))
+
+    def _step(self, optimizer: Optimizer, state: State, at: ast.AST) -> None:
+        for gradient, phase in state.of(optimizer):
+            if phase == STEPPED:
+                raise RefusalError(at, "this optimizer may step twice before the scaler is updated")
+            if phase == OPEN and gradient != UNSCALED:
+                raise RefusalError(at, "gradients are added here to those that were unscaled already")
+            if phase == READY and not (gradient == NONE and self._is_remainder(at)):
+                self._expect(gradient, at)
+        state.stages[optimizer] = frozenset(((UNSCALED, STEPPED),))
+        self._shared(optimizer, state)
+        state.seen[self._scaler(optimizer)] = frozenset((True,))
+
+    def _is_remainder(self, step: ast.AST) -> bool:
+        """Whether a step stands under a condition of its own behind a loop that goes backward: gradients may be left
+        over there, and the condition is trusted to say so."""
+        around = chain(self.file, self.file.statement(step))
+        tests = [s for s in around if isinstance(s, ast.If)]
+        if not tests or any(node in self.facts.backwards for node in walk(tests[-1])):
+            return False
+        block = siblings(self.file, tests[-1])
+        return any(
+            isinstance(s, LOOPS) and any(node in self.facts.backwards for node in walk(s))
+            for s in block[: block.index(tests[-1])]
+        )
+
+    @staticmethod
+    def _expect(gradient: str, at: ast.AST) -> None:
+        if gradient == NONE:
+            raise RefusalError(at, _NO_GRADIENTS)
+        if gradient != SCALED:
+            raise RefusalError(at, _SHARED if gradient == TWICE else _LEFT_OVER)
+
+    def _shared(self, optimizer: Optimizer, state: State) -> None:
+        """What an optimizer unscales is unscaled for all that share its parameters."""
+        mine = self.ownership.roots(optimizer)
+        for other in {*self.known, *state.stages} - {optimizer}:
+            theirs = self.ownership.roots(other)
+            if mine is None or theirs is None or not self.ownership.overlap(mine, theirs):
+                continue
+            state.stages[other] = frozenset(
+                (gradient if gradient == NONE else TWICE, phase) for gradient, phase in state.of(other)
+            )
+
+    def _update(self, scaler: ast.AST | None, state: State, at: ast.AST) -> None:
+        if False in state.seen.get(scaler, NOTHING):
+            raise RefusalError(at, "the scaler may be updated here without a step since the last update")
+        state.seen[scaler] = NOTHING
+        for optimizer in {*self.known, *state.stages}:
+            if self._scaler(optimizer) is scaler or None in (scaler, self._scaler(optimizer)):
+                state.stages[optimizer] = frozenset(
+                    (SPOILT if gradient == SCALED else gradient, READY) for gradient, _ in state.of(optimizer)
+                )
+
+    def _reset(self, node: ast.Attribute, state: State, names: Names) -> None:
+        """Gradients are gone: those of an optimizer, of a model, or of all that a loop by hand may run over."""
+        for optimizer in self._resets(node, state, names):
+            state.stages[optimizer] = frozenset((NONE, phase) for _, phase in state.of(optimizer))
+
+    def _resets(self, node: ast.Attribute, state: State, names: Names) -> list[Optimizer]:
+        every = list({*self.known, *state.stages})
+        receiver = node.value
+        if node.attr == "grad":
+            return every
+        iterated = self.facts.iterated(receiver)
+        if self.facts.is_optimizer(receiver) or (iterated is not None and self.facts.holds_optimizers(iterated)):
+            direct = self.ownership.optimizers(receiver, names)
+            whole = [self.ownership.roots(o) for o in direct]
+            state.cleared = state.cleared.union(*(w for w in whole if w is not None))
+            others = [o for o in every if (r := self.ownership.roots(o)) and self.ownership.contains(state.cleared, r)]
+            return [*direct, *others]
+        models = self.ownership.models(receiver, names)
+        if models is None:
+            return every
+        state.cleared |= models
+        return [o for o in every if (r := self.ownership.roots(o)) is None or self.ownership.contains(state.cleared, r)]
+
+
+def _unpacks(call: ast.Call) -> bool:
+    """Whether a call unpacks arguments, so that it may pass more than can be seen."""
+    return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)

@@ -1,0 +1,1 @@
+"""What half precision does to values under the new regions: read for it, repaired, or refused."""

@@ -1,0 +1,285 @@
+"""Which values may be of half precision once the regions are there: what was computed under them, flow by flow."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplint.facts.training import losses
+from amplint.facts.values import Function, path_of, returns
+from amplint.migrate.facts import Facts
+from amplint.migrate.regions.runs import Run
+from amplint.migrate.regions.sinks import Sinks
+from amplint.migrate.tree import FUNCTIONS, owner_of, walk
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_DEPTH = 6
+_FLOAT32 = frozenset(
+    ("exp", "expm1", "pow", "sum", "prod", "norm", "softmax", "log_softmax", "softplus", "logsumexp", "cumsum",
+     "cumprod", "log", "log2", "log10", "log1p", "float", "rsqrt", "dist", "cdist", "cosine_similarity", "layer_norm")
+)  # fmt: skip
+"""What CUDA autocast computes in float32 (torch 2.13)."""
+_FLOAT32_MODULES = frozenset(f"torch.nn.{name}" for name in ("Softmax", "LogSoftmax", "Softplus", "LayerNorm"))
+_SAME_DTYPE = frozenset(
+    ("view", "reshape", "squeeze", "unsqueeze", "mean", "sqrt", "abs", "detach", "gather", "max", "min", "clamp", "t",
+     "transpose", "permute", "expand", "expand_as", "view_as", "flatten", "contiguous", "cpu", "cuda", "clone", "std",
+     "var", "amax", "amin", "mul", "neg", "clamp_min", "data")
+)  # fmt: skip
+_OTHER_NUMBERS = frozenset(
+    ("item", "tolist", "argmax", "argmin", "argsort", "size", "dim", "numel", "long", "int", "bool", "eq", "ne", "gt",
+     "lt", "ge", "le", "new_tensor", "nonzero", "multinomial", "shape", "dtype", "device", "ndim", "grad", "numpy",
+     "indices", "bincount", "histc", "searchsorted", "bucketize", "one_hot", "logical_and", "logical_not", "byte")
+)  # fmt: skip
+_PRODUCTS = frozenset(
+    ("matmul", "mm", "bmm", "mv", "dot", "einsum", "linear", "addmm", "addbmm", "baddbmm", "addmv", "addr",
+     "chain_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "prelu",
+     "bilinear", "scaled_dot_product_attention", "multi_dot", "vecdot")
+)  # fmt: skip
+_OF_ITSELF = frozenset(
+    ("to", "type", "cuda", "cpu", "view", "reshape", "expand", "expand_as", "view_as", "repeat", "unsqueeze", "squeeze",
+     "detach", "clone", "contiguous", "transpose", "permute", "t", "flatten", "mean", "size", "chunk", "split")
+)  # fmt: skip
+"""The methods whose arguments are sizes, positions or devices."""
+_WITH_INDICES = frozenset(("max", "min", "sort", "topk", "median", "mode", "kthvalue", "cummax", "cummin"))
+_SAMPLES = frozenset(("sample", "sample_n", "mode", "unique", "bernoulli"))
+_PLAIN_FUNCTIONS = frozenset(("len", "int", "float", "str", "bool", "range", "isinstance", "round", "type"))
+_DISTRIBUTIONS = frozenset(
+    f"torch.distributions.{name}"
+    for name in (
+        "Bernoulli", "Beta", "Binomial", "Categorical", "Cauchy", "ContinuousBernoulli", "Dirichlet", "Exponential",
+        "Gamma", "Geometric", "Gumbel", "HalfNormal", "Laplace", "LogNormal", "LowRankMultivariateNormal",
+        "Multinomial", "MultivariateNormal", "Normal", "OneHotCategorical", "OneHotCategoricalStraightThrough",
+        "Poisson", "RelaxedBernoulli", "RelaxedOneHotCategorical", "StudentT", "Uniform",
+    )
+)  # fmt: skip
+
+
+class _Way(NamedTuple):
+    """What one question has asked already, and what it is on: values that surely are tensors of a region, the CPU's
+    lists of operations besides CUDA's, values behind `.float()` too; or whether what may be indices is left out."""
+
+    seen: set[tuple[str, ast.stmt]]
+    surely: bool = False
+    anywhere: bool = False
+    rounded: bool = False
+    indices: bool = False
+
+
+class HalfValues:
+    """Tells what the statements of the regions, and the functions that they call, may hold in half precision."""
+
+    def __init__(self, facts: Facts, sinks: Sinks, runs: list[Run], reached: list[Function]) -> None:
+        self.facts = facts
+        self.file: SourceFile = facts.file
+        self.sinks = sinks
+        self._reached = frozenset(reached)
+        self._inside = {id(node) for run in runs for statement in run.statements for node in walk(statement)}
+        self._inside |= {id(node) for run in runs if run.bind is not None for node in ast.walk(run.bind.expression)}
+
+    def may_be(self, node: ast.expr) -> bool:
+        """Whether an expression may be a tensor of half precision where it stands; a parameter of a method of a module
+        may be one."""
+        return self._may_be(node, self.file.statement(node), _Way(set()))
+
+    def may_be_rounded(self, node: ast.expr) -> bool:
+        """Whether an expression is computed from what may be of half precision, itself in float32 or not."""
+        return self._may_be(node, self.file.statement(node), _Way(set(), anywhere=True, rounded=True))
+
+    def is_computed(self, node: ast.expr, anywhere: bool = False, sampled: bool = True) -> bool:
+        """Whether an expression is a tensor that a region may have computed in half precision: on CUDA, or `anywhere`,
+        for the CPU runs softmax and `exp` in half precision too. Samples and results of `max` and the like, which may
+        be indices, count on request."""
+        way = _Way(set(), surely=True, anywhere=anywhere, indices=not sampled)
+        return self._may_be(node, self.file.statement(node), way)
+
+    def _may_be(self, node: ast.expr, at: ast.stmt, way: _Way) -> bool:
+        if isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr, ast.Lambda)):
+            return False
+        if self.is_of_parameter(node) or (not way.anywhere and self.is_float32(node)):
+            return False
+        if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
+            return path.rsplit(".", 1)[-1] not in _OTHER_NUMBERS and self._path_may_be(path, at, way)
+        if isinstance(node, ast.Call):
+            return self._call_may_be(node, at, way)
+        if isinstance(node, ast.Attribute):
+            return node.attr not in _OTHER_NUMBERS and self._may_be(_chosen(node), at, way)
+        if isinstance(node, ast.Subscript):
+            return self._may_be(_chosen(node), at, way)
+        if isinstance(node, ast.IfExp):
+            return self._may_be(node.body, at, way) or self._may_be(node.orelse, at, way)
+        return any(self._may_be(child, at, way) for child in _children(node))
+
+    def _call_may_be(self, call: ast.Call, at: ast.stmt, way: _Way) -> bool:
+        names = self.file.resolve(call.func)
+        attribute = call.func.attr if isinstance(call.func, ast.Attribute) and not names else ""
+        functions = self.file.values.functions(call)
+        if not functions and (attribute in _OTHER_NUMBERS or path_of(call.func) in _PLAIN_FUNCTIONS):
+            return False
+        if attribute in ("float", "double") and not way.rounded:
+            return False
+        last = names[0].rsplit(".", 1)[-1] if names else attribute
+        if not functions and (last in _OTHER_NUMBERS or self._is_cast(call)):
+            return False
+        if (
+            way.indices
+            and not functions
+            and (last in _SAMPLES or (last in _WITH_INDICES and (call.args[bool(names) :] or call.keywords)))
+        ):
+            return False
+        if self.is_distribution(call):
+            return False  # its parameters get `.float()`
+        if any(not name.startswith("torch") for name in names) and not functions:
+            return False
+        owner = owner_of(self.file, at)
+        inside = owner in self._reached or id(call) in self._inside
+        given = [*call.args, *(keyword.value for keyword in call.keywords)] if attribute not in _OF_ITSELF else []
+        if functions:
+            if not inside and not any(self._may_be(value, at, way) for value in given):
+                return False
+            results = [value for function in functions for value in returns(function)]
+            return any(self._may_be(value, self.file.statement(value), way) for value in results)
+        if inside and self.sinks.graph(owner).is_source(call):
+            return True
+        if attribute and self.facts.module_of(call) is None:
+            given.append(call.func.value)  # type: ignore[attr-defined]
+        return any(self._may_be(value, at, way) for value in given)
+
+    def _path_may_be(self, path: str, at: ast.stmt, way: _Way) -> bool:
+        if (path, at) in way.seen:
+            return False
+        way.seen.add((path, at))
+        owner = owner_of(self.file, at)
+        graph = self.sinks.graph(owner)
+        reaching = graph.reaching(path, at)
+        if reaching:
+            return any(self._may_be(value, statement, way) for statement, value in reaching)
+        root = path.split(".", 1)[0]
+        if root == "self" and "." in path:
+            return self._attribute_may_be(path, at, way)
+        if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, root):
+            return path in graph.tainted
+        calls = self.file.values.calls(owner) or self.file.values.calls_of(owner)  # an `__init__` by its class
+        unseen = owner in self.facts.module_inits or (not calls and owner in self._reached)
+        if unseen and owner.name != "__init__" and not way.surely:
+            return True  # another file calls it
+        given = [(call, self.file.values.argument(call, owner, root)) for call in calls]
+        return any(value is not None and self._may_be(value, self.file.statement(call), way) for call, value in given)
+
+    def _attribute_may_be(self, path: str, at: ast.stmt, way: _Way) -> bool:
+        """Whether a method gives `self.x` a value that may be of half precision."""
+        cls = self.file.values.enclosing_class(at)
+        given = self.file.values.assigned(cls, path.split(".")[1]) if cls is not None else []
+        return any(value is not None and self._may_be(value, self.file.statement(value), way) for value in given)
+
+    def _is_cast(self, call: ast.Call) -> bool:
+        """Whether a method gives another dtype: `x.to(torch.long)`, `x.type(torch.LongTensor)`."""
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("to", "type"):
+            return False
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        names = {name for value in given for name in self.file.resolve(value)}
+        return any(name.startswith("torch.") and name != "torch.device" for name in names)
+
+    def is_distribution(self, call: ast.Call) -> bool:
+        """Whether a call makes a distribution out of tensors, by torch's class or one that the file derives from it."""
+        classes = [value for value in self.file.values.of(call.func) if isinstance(value, ast.ClassDef)]
+        for cls in classes:
+            entries = self.file.values.lineage(cls)
+            if self.file.values.method(cls, "__init__") is not None:
+                return False
+            if any(self._names_distribution(base) for entry in entries for base in entry.bases):
+                return True
+        named = [value for value in self.file.values.of(call.func) if isinstance(value, (ast.Name, ast.Attribute))]
+        return any(self._names_distribution(node) for node in [call.func, *named])
+
+    def _names_distribution(self, node: ast.expr) -> bool:
+        for name in self.file.resolve(node):
+            parts = name.split(".")
+            if name.startswith("torch.distributions.") and ".".join((*parts[:2], parts[-1])) in _DISTRIBUTIONS:
+                return True
+        return False
+
+    def is_float32(self, node: ast.expr) -> bool:
+        """Whether CUDA autocast surely leaves a value in float32, whatever it is computed from."""
+        if isinstance(node, ast.Call):
+            names = self.file.resolve(node.func)
+            last = names[0].rsplit(".", 1)[-1] if names else getattr(node.func, "attr", "")
+            if self.file.values.functions(node):
+                return False
+            if last in _FLOAT32 and (not names or names[0].startswith("torch.")):
+                return True
+            if losses(self.file, node):
+                return True
+            made = [value for value in self.file.values.of(node.func) if isinstance(value, ast.Call)]
+            if any(set(self.file.resolve(value.func)) & _FLOAT32_MODULES for value in made):
+                return True
+            if names:
+                return bool(node.args) and last in _SAME_DTYPE and self.is_float32(node.args[0])
+            return isinstance(node.func, ast.Attribute) and last in _SAME_DTYPE and self.is_float32(node.func.value)
+        if isinstance(node, ast.Subscript):
+            return self.is_float32(node.value)
+        if isinstance(node, ast.UnaryOp):
+            return self.is_float32(node.operand)
+        if isinstance(node, ast.BinOp):
+            if isinstance(node.op, ast.Pow):
+                return True
+            return not isinstance(node.op, ast.MatMult) and (self.is_float32(node.left) or self.is_float32(node.right))
+        return False
+
+    def is_of_parameter(self, node: ast.expr, depth: int = 0) -> bool:
+        """Whether a value is computed from parameters and numbers alone, without a product, and so stays float32."""
+        if depth > _DEPTH:
+            return False
+        if isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, (ast.Name, ast.Attribute)) and path_of(node):
+            if self.sinks.graph(owner_of(self.file, node)).is_parameter(node):
+                return True
+            values = self.file.values.of(node) if isinstance(node, ast.Name) else ()
+            return bool(values) and all(
+                isinstance(value, ast.expr) and value is not node and self.is_of_parameter(value, depth + 1)
+                for value in values
+            )
+        if isinstance(node, ast.Call):
+            names = self.file.resolve(node.func)
+            if (names or (getattr(node.func, "attr", ""),))[0].rsplit(".", 1)[-1] in _PRODUCTS:
+                return False
+            if not names:
+                return (
+                    isinstance(node.func, ast.Attribute)
+                    and self.facts.module_of(node) is None
+                    and self.is_of_parameter(node.func.value, depth + 1)
+                )
+            elementwise = all(name.startswith("torch.") and not name.endswith("_like") for name in names)
+            return elementwise and bool(node.args) and self.is_of_parameter(node.args[0], depth + 1)
+        if isinstance(node, ast.Subscript):
+            return self.is_of_parameter(node.value, depth + 1)
+        if isinstance(node, ast.UnaryOp):
+            return self.is_of_parameter(node.operand, depth + 1)
+        if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.MatMult):
+            return self.is_of_parameter(node.left, depth + 1) and self.is_of_parameter(node.right, depth + 1)
+        return False
+
+
+def _chosen(node: ast.Attribute | ast.Subscript) -> ast.expr:
+    """What an item or attribute is of; of `x.max(1)[0]` and `x.max(1).values` it is `x` itself."""
+    value = node.value
+    first = isinstance(node, ast.Attribute) or (isinstance(node.slice, ast.Constant) and node.slice.value == 0)
+    if not first or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return value
+    if value.func.attr in _WITH_INDICES:
+        is_function = path_of(value.func.value) == "torch"
+        return value.args[0] if is_function and value.args else value.func.value
+    return value
+
+
+def _children(node: ast.AST) -> list[ast.expr]:
+    """The expressions that a value is made of, those of comprehensions included."""
+    found: list[ast.expr] = []
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.comprehension):
+            found.append(child.iter)
+        elif isinstance(child, ast.expr):
+            found.append(child)
+    return found

@@ -1,0 +1,430 @@
+"""What must not happen in half precision: code that runs under the new regions is read for it, repaired or refused.
+
+Which operations autocast runs in float32 is that of CUDA (torch 2.13): `log`, `exp`, `pow`, `softmax` and sums are
+safe in themselves, but their inputs may have been rounded before.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from amplint.facts.values import Function, path_of, returns
+from amplint.migrate.editor import Editor
+from amplint.migrate.facts import Facts
+from amplint.migrate.model import Options, RefusalError
+from amplint.migrate.numerics import angles, averages, gram, kernels, masks, products, recursions
+from amplint.migrate.numerics.constants import is_beyond_float16, number
+from amplint.migrate.numerics.gram import is_gram
+from amplint.migrate.numerics.half import HalfValues
+from amplint.migrate.numerics.probabilities import Probabilities, is_probability_loss
+from amplint.migrate.numerics.reached import reached_functions
+from amplint.migrate.numerics.sigmoids import UnchangedSigmoids
+from amplint.migrate.regions.runs import Run
+from amplint.migrate.regions.sinks import Sinks
+from amplint.model import Span
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_SMALLEST = 6e-8
+"""The smallest positive float16 is about this."""
+_LOGS = frozenset(("log", "log2", "log10", "log1p", "log_", "logit", "xlogy"))
+_PICKS = frozenset(("gather", "index_select", "select", "squeeze", "unsqueeze", "view", "reshape", "flatten", "take"))
+_SAFE_LOG_ARGUMENTS = frozenset(("softmax", "exp", "sum", "norm", "logsumexp", "tensor", "cumsum", "cumprod"))
+_REJECTS_HALF = frozenset(
+    (
+        "index_add", "index_add_", "index_copy", "index_copy_", "index_put_", "index_reduce", "index_reduce_",
+        "scatter_add_", "scatter_reduce", "scatter_reduce_", "masked_scatter", "masked_scatter_", "put_",
+        "inverse", "det", "logdet", "slogdet", "cholesky", "svd", "eig", "symeig", "qr", "pinverse", "matrix_exp",
+        "lstsq", "solve", "fft", "rfft", "irfft", "addmm_", "addbmm_", "baddbmm_", "addmv_", "lgamma", "digamma",
+        "spmm", "cholesky_solve", "cholesky_inverse", "triangular_solve", "lu", "lu_solve", "geqrf", "ormqr", "orgqr",
+        "lobpcg", "svd_lowrank", "pca_lowrank", "quantile", "nanquantile", "histc", "bincount", "logcumsumexp",
+    )
+)  # fmt: skip
+_SAME_NUMBERS = frozenset(("squeeze", "view", "reshape", "gather", "float", "unsqueeze", "mean", "masked_select", "t"))
+_BOUNDS = frozenset(("clamp", "clip", "clamp_min", "clamp_max"))
+_BUFFERS = frozenset(
+    f"torch.{name}" for name in ("zeros", "ones", "empty", "full", "zeros_like", "empty_like", "rand", "randn")
+)
+_TERM = re.compile(r"loss|penal|regul|(?:^|_)(?:reg|tv|kld?|l[12]|gp)(?:$|_)", re.I)
+_MASKS = frozenset(("masked_fill", "masked_fill_"))
+
+
+class Numerics:
+    """Reads the code under the regions; edits are put into the editor, what can't be repaired raises `RefusalError`."""
+
+    def __init__(self, facts: Facts, sinks: Sinks, editor: Editor, options: Options) -> None:
+        self.facts = facts
+        self.file: SourceFile = facts.file
+        self.sinks = sinks
+        self.editor = editor
+        self.options = options
+        self.probabilities = Probabilities(facts, sinks, editor)
+        self._losses: list[ast.Call] = []
+        self._casts: set[ast.expr] = set()
+        self._exponentials: list[ast.Call] = []
+
+    def check(self, runs: list[Run], functions: list[Function] | None = None) -> None:
+        """Read the statements of the runs, and the given functions: by default those that the runs call, and all
+        modules of the file."""
+        self.functions = functions = reached_functions(self.facts, runs) if functions is None else functions
+        kernels.check(self.facts, runs, functions)
+        self.half = HalfValues(self.facts, self.sinks, runs, functions)
+        self._products = gram.Islands(self.file, self.sinks, self.half, self.editor)
+        nodes = [node for run in runs for node in run.nodes()]
+        for function in functions:
+            nodes += ast.walk(function)
+        recursions.check(self.file, nodes)
+        if self._float16:
+            averages.check(self.facts)
+        done: set[int] = set()
+        for node in nodes:
+            if id(node) not in done:
+                done.add(id(node))
+                self._node(node)
+        self.probabilities.repair(self._losses)
+
+    # -- one node -----------------------------------------------------------------------------------------------------
+
+    def _node(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Call):
+            self._call(node)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            if self._float16 and is_gram(self.file, node):
+                self._products.repair(node)
+        elif isinstance(node, (ast.BinOp, ast.AugAssign)):
+            self._arithmetic(node)
+        elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets):
+            self._written(node)
+
+    def _written(self, assign: ast.Assign) -> None:
+        """`buffer[mask] = values` needs both in one dtype, which float32 is: a buffer made by torch has it. A constant
+        outside the range of float16 needs a buffer of float32 too."""
+        if self._float16 and (is_beyond_float16(self.file, assign.value) or _vanishes(self.file, assign.value)):
+            self._fill(assign, [target.value for target in assign.targets if isinstance(target, ast.Subscript)])
+        if isinstance(assign.value, (ast.Constant, ast.UnaryOp)):
+            return
+        for target in assign.targets:
+            if not isinstance(target, ast.Subscript):
+                continue
+            parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
+            if all(self._is_plain_index(part) for part in parts) or self._is_collection(target.value):
+                continue
+            if self.half.may_be(target.value):
+                self._cast_target(assign, target.value)
+            if self.half.is_computed(assign.value, anywhere=True):
+                self._cast(assign.value)
+
+    def _is_collection(self, node: ast.expr) -> bool:
+        """Whether what is written into is a list or dict of Python's, which takes any value."""
+        made = self.file.values.of(node)
+        return any(isinstance(v, (ast.List, ast.Dict, ast.ListComp, ast.DictComp)) for v in made)
+
+    def _fill(self, place: ast.AST, filled: list[ast.expr]) -> None:
+        """Tensors that are filled in place with a constant outside the range of float16 are float32 from the start."""
+        for target in filled:
+            if self.half.may_be(target) or self.half.is_computed(target, anywhere=True):
+                self._cast_target(place, target, is_float=True)
+
+    def _cast_target(self, assign: ast.AST, target: ast.expr, *, is_float: bool = False) -> None:
+        """Let the only value of a name that is written into be float32 from the start."""
+        bindings = self.file.names.lookup(target) if isinstance(target, ast.Name) else []
+        made = [binding.node for binding in bindings]
+        if (
+            len(made) != 1
+            or not isinstance(made[0], ast.Assign)
+            or not isinstance(made[0].targets[0], ast.Name)
+            or not (is_float or self.half.is_computed(made[0].value))
+        ):
+            raise RefusalError(
+                assign, "values are written into a tensor that may be of half precision; use --dtype bfloat16"
+            )
+        self._cast(made[0].value)
+
+    def _cast(self, value: ast.expr) -> None:
+        """`value.float()`, once."""
+        if value in self._casts:
+            return
+        self._casts.add(value)
+        if isinstance(value, (ast.Call, ast.Name, ast.Attribute, ast.Subscript)):
+            self.editor.insert(self.file.span(value).end, ".float()")
+        elif isinstance(value, (ast.BinOp, ast.UnaryOp)) and "\n" not in self.file.segment(value):
+            self.editor.replace(Span(self.file.span(value).start, self.file.span(value).start), "(")
+            self.editor.insert(self.file.span(value).end, ").float()")
+        else:
+            raise RefusalError(value, "this value must be float32, and can't be given `.float()`; give it a name first")
+
+    def _distribution(self, call: ast.Call) -> None:
+        """Distributions check and sample their parameters in float32: `Normal(mean.float(), std)`."""
+        for argument in [*call.args, *(k.value for k in call.keywords if k.arg != "validate_args")]:
+            inner = argument.value if isinstance(argument, ast.Starred) else argument
+            if not self.half.is_computed(inner, anywhere=True):
+                continue
+            if inner is not argument:
+                raise RefusalError(argument, "a distribution needs its parameters in float32; give each a name first")
+            self._cast(argument)
+
+    def _is_plain_index(self, node: ast.expr) -> bool:
+        """Whether an index is a number or a range, so that values are copied and not put."""
+        if isinstance(node, (ast.Constant, ast.Slice)):
+            return True
+        if isinstance(node, (ast.BinOp, ast.UnaryOp)):
+            return all(
+                self._is_plain_index(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)
+            )
+        if isinstance(node, ast.Name):
+            bindings = self.file.names.lookup(node)
+            return bool(bindings) and all(
+                isinstance(b.node, (ast.For, ast.AugAssign)) or _is_count(b.value) for b in bindings
+            )
+        return False
+
+    def _call(self, call: ast.Call) -> None:
+        name = self._name(call)
+        angles.check(self.file, self.half, call, name)
+        if self.half.is_distribution(call):
+            self._distribution(call)
+        elif name == "gumbel_softmax" and call.args:
+            self._distribution(call)  # it samples
+        elif is_probability_loss(self.file, call):
+            self._losses.append(call)
+        elif name == "numpy" and isinstance(call.func, ast.Attribute) and not self.file.resolve(call.func):
+            self._probabilities_of_numpy(call.func.value)
+        elif name in _LOGS and self._is_tensor_call(call):
+            self._log(call)
+        elif name in _MASKS and self._float16:
+            masks.repair(self.file, self.editor, call)
+        elif name in _REJECTS_HALF and self._is_tensor_call(call) and self._meets_half(call):
+            function = self.file.values.enclosing_function(call)
+            inner = function if name in products.NAMES and function in self.functions else None
+            if inner is not None and products.repair(self.file, self.sinks, self.editor, call, inner):
+                return
+            raise RefusalError(call, f"`{name}` does not take half precision on CUDA")
+        elif name == "square" or (name in ("cpu", "to") and self._is_moved_to_cpu(call)):
+            self._widen(call)
+        elif name in _BOUNDS and self._float16:
+            self._bound(call)
+        elif name in ("clamp_", "fill_", "full", "full_like", "where", "maximum") and self._float16:
+            for argument in [*call.args, *(k.value for k in call.keywords)]:
+                self._constant(argument, call, f"is given to `{name}`")
+        elif name in ("lerp", "lerp_") and self._is_tensor_call(call) and self._meets_half(call):
+            raise RefusalError(call, f"`{name}` needs all tensors in one dtype; write the interpolation out")
+        elif name in ("scatter", "scatter_") and self._is_tensor_call(call) and self._scatters_a_tensor(call):
+            raise RefusalError(call, f"`{name}` needs both tensors in one dtype")
+        elif self._float16 and is_gram(self.file, call, name):
+            self._products.repair(call)
+        elif self._float16 and name in ("gram_matrix", "gram") and not self.file.values.functions(call):
+            raise RefusalError(call, gram.REASON)
+
+    @property
+    def _float16(self) -> bool:
+        return self.options.dtype != "bfloat16"
+
+    def _name(self, call: ast.Call) -> str:
+        names = self.file.resolve(call.func)
+        return (names[0] if names else path_of(call.func) or getattr(call.func, "attr", "")).rsplit(".", 1)[-1]
+
+    def _is_moved_to_cpu(self, call: ast.Call) -> bool:
+        """Whether a call brings a tensor to the CPU, where nothing of CUDA's autocast applies, to be computed with."""
+        reader = self.file.parent(call)
+        if isinstance(reader, ast.Attribute) and reader.attr in ("numpy", "item", "tolist"):
+            return False
+        given = [*call.args, *(k.value for k in call.keywords if k.arg == "device")]
+        devices = [d.args[0] if isinstance(d, ast.Call) and d.args else d for d in given]
+        is_cpu = any(isinstance(d, ast.Constant) and d.value == "cpu" for d in devices)
+        return (not call.args and not call.keywords) if self._name(call) == "cpu" else is_cpu
+
+    def _widen(self, call: ast.Call) -> None:
+        """`torch.square(x)` becomes `torch.square(x.float())`, and `x.cpu()` becomes `x.float().cpu()`."""
+        is_method = not self.file.resolve(call.func) and isinstance(call.func, ast.Attribute)
+        value = call.func.value if is_method else call.args[0] if call.args else None  # type: ignore[attr-defined]
+        detached = isinstance(value, ast.Attribute) or (
+            isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "detach"
+        )
+        if value is not None and not detached and self.half.is_computed(value):
+            self._cast(value)
+
+    def _scatters_a_tensor(self, call: ast.Call) -> bool:
+        """Whether a scatter's source may be half precision: it is no number, nor a tensor made by torch's functions."""
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        index = 3 if self.file.resolve(call.func) else 2
+        if len(call.args) >= index - 1 and number(self.file, call.args[index - 2]) is None:
+            return False  # the scatter of a plot
+        source = call.args[index] if len(call.args) > index else given.get("src", given.get("value"))
+        if source is None or number(self.file, source) is not None:
+            return False
+        made = [v for v in self.file.values.of(source) if isinstance(v, ast.Call)]
+        return not made or not all(name in _BUFFERS for v in made for name in self.file.resolve(v.func) or ("",))
+
+    def _meets_half(self, call: ast.Call) -> bool:
+        """Whether a tensor that a call is given, or that it is called on, may be of half precision."""
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if isinstance(call.func, ast.Attribute) and not self.file.resolve(call.func):
+            given.append(call.func.value)
+        return any(self.half.may_be(value) for value in given)
+
+    def _is_tensor_call(self, call: ast.Call) -> bool:
+        """Whether a call is torch's, or a method of something that is no module of Python's or numpy's."""
+        names = self.file.resolve(call.func)
+        if names:
+            return names[0].startswith("torch")
+        if isinstance(call.func, ast.Name):
+            return False
+        return isinstance(call.func, ast.Attribute) and path_of(call.func.value) not in (
+            "math", "np", "numpy", "self", "logger", "logging", "writer", "wandb", "self.logger", "self.writer",
+        )  # fmt: skip
+
+    def _log(self, call: ast.Call) -> None:
+        """A logarithm by hand: what it is taken of must have been computed in float32."""
+        names = self.file.resolve(call.func)
+        if names:
+            argument = call.args[0] if call.args else None
+        else:
+            argument = call.func.value if isinstance(call.func, ast.Attribute) else None
+            if call.args or (isinstance(argument, ast.Name) and argument.id[:1].isupper()):
+                return
+        if argument is None:
+            return
+        self._exponentials.clear()
+        if self._is_safe_log(argument, 0) or self._is_of_softmax(argument):
+            for exponential in self._exponentials:
+                self._float_exponential(exponential)
+        elif self.half.may_be_rounded(argument):
+            raise RefusalError(
+                call,
+                "a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1; use "
+                "log_softmax, logsigmoid or a loss that takes logits",
+            )
+
+    def _probabilities_of_numpy(self, node: ast.expr) -> None:
+        """Probabilities by which NumPy chooses must sum to 1, which half precision would round away on the CPU."""
+        self._exponentials.clear()
+        if self._is_of_softmax(node):
+            for exponential in self._exponentials:
+                self._float_exponential(exponential)
+
+    def _is_of_softmax(self, node: ast.expr) -> bool:
+        """Whether a value is surely picked from results of softmax, also in a model that returns several."""
+        while True:
+            if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
+                node = node.value
+            elif isinstance(node, ast.Call) and self._name(node) in _PICKS and self.file.resolve(node.func):
+                node = node.args[0] if node.args else node.func
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _PICKS:
+                node = node.func.value
+            else:
+                break
+        found = UnchangedSigmoids(self.facts, self.sinks).behind(node) or []
+        self._exponentials += found
+        return bool(found) and all(self._name(call).lower() == "softmax" for call in found)
+
+    def _float_exponential(self, call: ast.Call) -> None:
+        """`torch.exp(x)` under a logarithm becomes `torch.exp(x.float())`, which CUDA does by itself and the CPU does
+        not: there the exponential leaves the range of float16, and the logarithm is infinite."""
+        is_method = isinstance(call.func, ast.Attribute) and not self.file.resolve(call.func)
+        given = call.args[0] if call.args and not (is_method and self._name(call) == "exp") else None
+        if given is None and is_method and self.facts.module_of(call) is None:
+            given = call.func.value  # type: ignore[attr-defined]
+        if given is not None and self.half.is_computed(given, anywhere=True):
+            self._cast(given)
+
+    def _is_safe_log(self, node: ast.expr, depth: int) -> bool:
+        if isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, ast.Call):
+            name = self._name(node)
+            if name in _SAFE_LOG_ARGUMENTS:
+                if name in ("exp", "softmax"):
+                    self._exponentials.append(node)
+                elif name == "sum":
+                    summed = node.args[0] if self.file.resolve(node.func) and node.args else None
+                    summed = node.func.value if isinstance(node.func, ast.Attribute) and summed is None else summed
+                    if summed is not None and depth < 4:
+                        self._is_safe_log(summed, depth + 1)  # for the exponentials in it
+                return True
+            functions = self.file.values.functions(node)
+            if functions and depth < 4:
+                results = [value for function in functions for value in returns(function)]
+                return bool(results) and all(self._is_safe_log(value, depth + 1) for value in results)
+            if name in _SAME_NUMBERS and isinstance(node.func, ast.Attribute) and not self.file.resolve(node.func):
+                return self._is_safe_log(node.func.value, depth)
+            if (
+                "torch.cat" in self.file.resolve(node.func)
+                and node.args
+                and isinstance(node.args[0], (ast.List, ast.Tuple))
+            ):
+                return all(self._is_safe_log(part, depth + 1) for part in node.args[0].elts)
+            return not any(isinstance(n, (ast.Name, ast.Attribute)) for a in node.args for n in ast.walk(a)) and bool(
+                self.file.resolve(node.func)
+            )
+        if isinstance(node, ast.Subscript):
+            return self._is_safe_log(node.value, depth)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Div)):
+            return self._is_safe_log(node.left, depth) and self._is_safe_log(node.right, depth)
+        if isinstance(node, ast.Name) and depth < 4:
+            values = self.file.values.of(node)
+            return all(isinstance(v, ast.expr) and v is not node and self._is_safe_log(v, depth + 1) for v in values)
+        return False
+
+    def _bound(self, call: ast.Call) -> None:
+        """`x.clamp(min=1e-12)` becomes `x.float().clamp(min=1e-12)`."""
+        is_method = not self.file.resolve(call.func) and isinstance(call.func, ast.Attribute)
+        bounds = [*(call.args if is_method else call.args[1:]), *(k.value for k in call.keywords)]
+        if not any(is_beyond_float16(self.file, bound) or _vanishes(self.file, bound) for bound in bounds):
+            return
+        value = call.func.value if is_method else call.args[0] if call.args else None  # type: ignore[attr-defined]
+        if value is None:
+            raise RefusalError(
+                call, "a constant outside the range of float16 is given to `clamp`; use --dtype bfloat16"
+            )
+        if self.half.may_be(value) or self.half.is_computed(value, anywhere=True):
+            self._cast(value)
+
+    def _arithmetic(self, node: ast.BinOp | ast.AugAssign) -> None:
+        if not self._float16:
+            return
+        if not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+            return
+        operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.target, node.value]
+        for operand, other in (operands, operands[::-1]):
+            if isinstance(other, ast.Constant) or not self.half.may_be(other):
+                continue
+            is_weight = isinstance(node.op, ast.Mult) and _is_loss_term(other)
+            if is_beyond_float16(self.file, operand):
+                if isinstance(node, ast.BinOp) and self.half.is_computed(other) and _takes_a_method(other):
+                    self._cast(other)
+                elif not is_weight:
+                    self._constant(operand, node, "stands in arithmetic with tensors")
+            elif not is_weight and (isinstance(node.op, (ast.Add, ast.Sub)) or not path_of(operand)):
+                # A weight that becomes too small for half precision adds nothing to the sum.
+                self._constant(operand, node, "stands in arithmetic with tensors")
+
+    def _constant(self, value: ast.expr, place: ast.AST, what: str) -> None:
+        if not self._float16:
+            return
+        if is_beyond_float16(self.file, value):
+            raise RefusalError(place, f"a constant beyond the range of float16 {what}; use --dtype bfloat16")
+        if _vanishes(self.file, value):
+            raise RefusalError(place, f"a constant that float16 rounds to zero {what}; use --dtype bfloat16")
+
+
+def _takes_a_method(node: ast.expr) -> bool:
+    return isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+
+
+def _is_loss_term(node: ast.expr) -> bool:
+    """Whether a value goes by the name of a loss or of another term of one."""
+    named = node.func if isinstance(node, ast.Call) else node
+    return bool(_TERM.search(path_of(named).rsplit(".", 1)[-1]))
+
+
+def _is_count(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and isinstance(value.value, int)
+
+
+def _vanishes(file: SourceFile, node: ast.expr) -> bool:
+    """Whether float16 rounds a number to zero that is none."""
+    value = number(file, node)
+    return value is not None and 0 < abs(value) < _SMALLEST

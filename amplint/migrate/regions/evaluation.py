@@ -1,0 +1,193 @@
+"""Evaluation loops: a forward under `no_grad` gets autocast and no scaler, where its outputs are used harmlessly."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, NamedTuple
+
+from amplint.facts.training import is_loss_name, losses, targets_of
+from amplint.facts.values import Function, path_of
+from amplint.migrate.facts import Facts
+from amplint.migrate.numerics import states
+from amplint.migrate.regions.runs import Run
+from amplint.migrate.regions.sinks import Sinks
+from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, position, walk
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_HARMLESS = frozenset(
+    ("argmax", "argmin", "max", "topk", "argsort", "size", "shape", "dim", "numel", "item", "sort", "min", "ndim")
+)
+_INDICES = frozenset(("argmax", "argmin", "argsort"))
+_INDICES_TORCH = frozenset(f"torch.{name}" for name in _INDICES)
+_HARMLESS_TORCH = frozenset(f"torch.{name}" for name in ("max", "argmax", "topk", "argsort", "sort", "numel"))
+
+
+class Evaluation(NamedTuple):
+    """An evaluation loop: its region, or the reason for which it is left in float32."""
+
+    line: int
+    run: Run | None
+    reason: str
+    module: str
+
+
+def find(facts: Facts, sinks: Sinks) -> list[Evaluation]:
+    """The evaluation loops of a file, each with its region or the reason for leaving it alone."""
+    found: list[Evaluation] = []
+    for owner in (facts.file.tree, *facts.functions):
+        if owner in facts.module_inits:
+            continue
+        statements = _forwards(facts, owner)
+        seen: list[list[ast.stmt]] = []
+        for statement in statements:
+            block = _block(facts.file, statement)
+            if any(block is other for other in seen):
+                continue
+            seen.append(block)
+            found.append(_plan(facts, sinks, owner, block))
+    return found
+
+
+def _forwards(facts: Facts, owner: Function | ast.Module) -> list[ast.stmt]:
+    """The statements in loops that run a model without gradients."""
+    file = facts.file
+    found: dict[ast.stmt, None] = {}
+    for node in walk(owner):
+        if not isinstance(node, ast.Call) or facts.module_of(node) is None or not file.regions.without_grad(node):
+            continue
+        statement = file.statement(node)
+        around = chain(file, statement)
+        without = [s for s in around if isinstance(s, ast.With) and _has_no_grad(file, s)]
+        if any(facts.trains(n) for s in (without[-1:] or around) for n in walk(s)):
+            continue
+        loop = next((s for s in around if isinstance(s, LOOPS)), None)
+        if loop is None or any(facts.trains(n) for n in walk(loop)):
+            continue  # a single forward, or one of a training iteration, such as a teacher's
+        found[statement] = None
+    return list(found)
+
+
+def _has_no_grad(file: SourceFile, statement: ast.With) -> bool:
+    return any(file.regions.is_no_grad(item.context_expr) for item in statement.items)
+
+
+def _block(file: SourceFile, statement: ast.stmt) -> list[ast.stmt]:
+    from amplint.rewrite.statements import siblings
+
+    return siblings(file, statement)
+
+
+def _plan(facts: Facts, sinks: Sinks, owner: Function | ast.Module, block: list[ast.stmt]) -> Evaluation:
+    file = facts.file
+    graph = sinks.graph(owner)
+    line = next((s.lineno for s in chain(file, block[0])[1:] if isinstance(s, LOOPS)), block[0].lineno)
+    forwards = [i for i, s in enumerate(block) if any(isinstance(n, ast.Call) and facts.module_of(n) for n in walk(s))]
+    module = next(
+        (path_of(m) for i in forwards for n in walk(block[i]) if isinstance(n, ast.Call) and (m := facts.module_of(n))),
+        "",
+    )
+
+    def left(reason: str) -> Evaluation:
+        run = block[forwards[0] : forwards[-1] + 1]
+        if states.kept(facts) and not any(blocks(s) for s in run):
+            return Evaluation(line, Run(run[0], run[-1], tuple(run)), "", module)  # its state may be in half precision
+        return Evaluation(line, None, f"evaluation is left in float32: {reason}", module)
+
+    indices = {i for i in forwards if _is_of_indices(facts, block[i])}
+    if any(
+        i not in indices and (not isinstance(block[i], ast.Assign) or not _plain_targets(block[i])) for i in forwards
+    ):
+        return left("the model is called inside a larger statement; write `output = model(...)` on a line of its own")
+    outputs = {path_of(t) for i in forwards if i not in indices for t in targets_of(block[i])}
+    losses_at = [i for i, s in enumerate(block) if i >= forwards[0] and _is_loss(facts, s, outputs)]
+    last = max([*forwards, *losses_at])
+    run = block[forwards[0] : last + 1]
+    if any(blocks(s) or isinstance(s, (*FUNCTIONS, ast.Return)) for s in run):
+        return left("its statements are in branches")
+    for statement in run:
+        for node in walk(statement):
+            if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await)):
+                return left("it yields")
+    grown = True
+    half = set(outputs)
+    while grown:
+        grown = False
+        for statement in run:
+            if isinstance(statement, ast.Assign) and not _is_loss(facts, statement, outputs):
+                for target in targets_of(statement):
+                    if path_of(target) not in half and graph.is_graph(statement.value):
+                        half.add(path_of(target))
+                        grown = True
+    for use in walk(owner):
+        if isinstance(use, (ast.Name, ast.Attribute)) and path_of(use) in half and isinstance(use.ctx, ast.Load):
+            statement = file.statement(use)
+            if statement in run or position(use) < position(run[0]):
+                continue
+            if not _is_harmless(facts, use):
+                return left("what is computed from the model's output would change with the precision")
+    return Evaluation(line, Run(run[0], run[-1], tuple(run)), "", module)
+
+
+def _is_of_indices(facts: Facts, statement: ast.stmt) -> bool:
+    """Whether a statement takes no more than indices of all that its models return (`pred = model(x).argmax(1)`)."""
+    if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr)):
+        return False
+    for node in walk(statement):
+        if isinstance(node, ast.Call) and facts.module_of(node) is not None:
+            parent = facts.file.parent(node)
+            if isinstance(parent, ast.Attribute):
+                known = parent.attr in _INDICES
+            else:
+                known = isinstance(parent, ast.Call) and node in parent.args
+                known = known and any(name in _INDICES_TORCH for name in facts.file.resolve(parent.func))  # type: ignore[union-attr]
+            if not known:
+                return False
+    return True
+
+
+def _plain_targets(statement: ast.stmt) -> bool:
+    return all(isinstance(target, ast.Name) for target in targets_of(statement))
+
+
+def _is_loss(facts: Facts, statement: ast.stmt, outputs: set[str]) -> bool:
+    for node in walk(statement):
+        if (
+            isinstance(node, ast.Call)
+            and (losses(facts.file, node) or is_loss_name(node))
+            and any(
+                isinstance(n, (ast.Name, ast.Attribute)) and path_of(n) in outputs
+                for a in node.args
+                for n in ast.walk(a)
+            )
+        ):
+            return True
+    return False
+
+
+def _is_harmless(facts: Facts, use: ast.expr, depth: int = 0) -> bool:
+    """Whether a use of an output gives the same in half precision, but for rounding between near values."""
+    file = facts.file
+    value: ast.AST = use
+    parent = file.parent(value)
+    while isinstance(parent, ast.Attribute) and parent.attr in ("data", "detach", "cpu"):
+        above = file.parent(parent)
+        value = above if isinstance(above, ast.Call) and above.func is parent else parent
+        parent = file.parent(value)
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in _HARMLESS
+    if not isinstance(parent, ast.Call) or value not in parent.args:
+        return False
+    if any(name in _HARMLESS_TORCH for name in file.resolve(parent.func)):
+        return True
+    functions = file.values.functions(parent)
+    return bool(functions) and depth < 3 and all(_takes_harmlessly(facts, f, parent, value, depth) for f in functions)
+
+
+def _takes_harmlessly(facts: Facts, function: Function, call: ast.Call, value: ast.AST, depth: int) -> bool:
+    """Whether a function of the file uses an argument of a call only harmlessly."""
+    names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
+    taken = [name for name in names if facts.file.values.argument(call, function, name) is value]
+    uses = [n for n in walk(function) if isinstance(n, ast.Name) and n.id in taken and isinstance(n.ctx, ast.Load)]
+    return bool(taken) and all(_is_harmless(facts, use, depth + 1) for use in uses)
