@@ -1,13 +1,15 @@
 """How much time the monitor costs: the migrated fixtures and three larger models, with and without it.
 
-    python -m benchmarks.monitor_overhead [--repeats N] [NAME ...]
+    python -m benchmarks.monitor_overhead [--repeats N] [--scripts] [NAME ...]
 
 A fixture is its `after.py` with the GPU's names replaced by the CPU's, in bfloat16, so that autocast and the scaler are
 at work. It is compiled once and run again and again in this process: without a monitor, with the protocol alone, and
 with dtypes and gradients, in turn. What counts is CPU time on one thread from its first optimizer step to its last:
 neither imports nor the making of models dilute it. Other work on the machine makes runs longer, never shorter, so that
-the lower quartiles of many short runs are compared. The targets: the protocol alone costs less than 10 percent, with
-dtypes and gradients it takes less than twice as long. The exit code is 1 if one is missed.
+the lower quartiles of many short runs are compared. With `--scripts` each fixture is run as its user runs it, by
+`python train.py` and by `amplint trace train.py`, and all CPU time of the process counts, imports included. The
+targets: the protocol alone costs less than 10 percent, with dtypes and gradients it takes less than twice as long. The
+exit code is 1 if one is missed.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ import argparse
 import contextlib
 import gc
 import io
+import os
 import random
 import re
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -111,12 +116,17 @@ def training(make: Callable[[], tuple[nn.Module, torch.Tensor]]) -> Run:
     return run
 
 
-def script(path: Path) -> Run:
-    """A fixture on the CPU."""
+def on_cpu(path: Path) -> str:
+    """The text of a fixture with the GPU's names replaced by the CPU's."""
     text = path.read_text(encoding="utf-8")
     for pattern, replacement in _ON_CPU:
         text = re.sub(pattern, replacement, text)
-    code = compile(text, str(path), "exec")
+    return text
+
+
+def script(path: Path) -> Run:
+    """A fixture on the CPU."""
+    code = compile(on_cpu(path), str(path), "exec")
     stamps: list[float] = []
 
     def stamp(*_: Any) -> None:
@@ -155,6 +165,35 @@ def measure(run: Run, repeats: int) -> tuple[float, dict[str, float]]:
     return base, {name: statistics.quantiles(values)[0] / base for name, values in watched.items()}
 
 
+def measure_script(path: Path, repeats: int) -> tuple[float, dict[str, float]]:
+    """CPU seconds of a script's process, and the ratio to that under `amplint trace` for each kind of monitor."""
+    trace = [sys.executable, "-m", "amplint", "trace"]
+    commands = {
+        "plain": [sys.executable],
+        "protocol": trace,
+        "dtypes and gradients": [*trace, "--dtypes", "--gradients"],
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in commands}
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory, "train.py")
+        copy.write_text(on_cpu(path), encoding="utf-8")
+        for _ in range(repeats):
+            for name, command in commands.items():
+                process = subprocess.Popen(
+                    [*command, str(copy)],
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                )
+                _, status, used = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+                if process.returncode:
+                    raise RuntimeError(f"{path} ends with {process.returncode}")
+                seconds[name].append(used.ru_utime + used.ru_stime)
+    least = {name: min(values) for name, values in seconds.items()}
+    return least["plain"], {name: least[name] / least["plain"] for name in TARGETS}
+
+
 def runs() -> dict[str, Run]:
     """All that is measured, by name."""
     models = {make.__name__: training(make) for make in (perceptron, convolutional, transformer)}
@@ -166,6 +205,7 @@ def main() -> int:
     """Print a Markdown table; 1 if a target is missed."""
     parser = argparse.ArgumentParser(description="How much time the monitor costs.")
     parser.add_argument("--repeats", type=int, default=21, help="measurements of each kind")
+    parser.add_argument("--scripts", action="store_true", help="measure whole processes of the fixtures")
     parser.add_argument("names", nargs="*", help="measure only these fixtures or models")
     options = parser.parse_args()
     sys.argv[1:] = []  # the fixtures read it
@@ -175,10 +215,15 @@ def main() -> int:
     missed = 0
     print(f"torch {torch.__version__}, one thread\n")
     print("| training | CPU time without, ms | protocol | dtypes and gradients |\n|---|---|---|---|")
-    for name, run in runs().items():
+    fixtures = {path.parent.name: path for path in sorted(FIXTURES.glob("*/after.py"))}
+    trainings = {} if options.scripts else runs()
+    for name in trainings or fixtures:
         if options.names and name not in options.names:
             continue
-        seconds, ratios = measure(run, options.repeats)
+        if options.scripts:
+            seconds, ratios = measure_script(fixtures[name], options.repeats)
+        else:
+            seconds, ratios = measure(trainings[name], options.repeats)
         missed += sum(ratios[kind] >= target for kind, target in TARGETS.items())
         cells = " | ".join(f"{ratio - 1:+.1%}" for ratio in ratios.values())
         print(f"| {name} | {seconds * 1000:.2f} | {cells} |", flush=True)
