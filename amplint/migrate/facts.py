@@ -11,7 +11,7 @@ from amplint.facts.training import is_loss_name, is_model_call, losses
 from amplint.facts.values import Function, is_self, path_of
 from amplint.migrate import iteration
 from amplint.migrate.gradients import backward_calls, own_optimizers
-from amplint.migrate.tree import FUNCTIONS, base_path, walk
+from amplint.migrate.tree import FUNCTIONS, base_path, is_none, walk
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -322,8 +322,8 @@ class Facts:
             return False
         parent = self.file.parent(node)
         if isinstance(node.ctx, ast.Store):
-            return not (isinstance(parent, ast.Assign) and _is_none(parent.value))
-        if isinstance(parent, ast.Compare) and any(_is_none(other) for other in parent.comparators):
+            return not (isinstance(parent, ast.Assign) and is_none(parent.value))
+        if isinstance(parent, ast.Compare) and any(is_none(other) for other in parent.comparators):
             return False
         if isinstance(parent, (ast.If, ast.BoolOp)):
             return False
@@ -429,7 +429,3 @@ class Facts:
     def calls_reader(self, call: ast.Call) -> bool:
         """Whether a call runs a function of the file that reads gradients."""
         return any(function in self.gradient_readers for function in self.file.values.functions(call))
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

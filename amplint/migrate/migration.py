@@ -339,10 +339,7 @@ class _Plan:
         return found
 
     def _module(self, run: Run) -> str:
-        nodes = [n for s in run.statements for n in walk(s)]
-        if run.bind is not None:
-            nodes += list(ast.walk(run.bind.expression))
-        for node in nodes:
+        for node in run.nodes():
             if isinstance(node, ast.Call) and (module := self.facts.module_of(node)) is not None and path_of(module):
                 return path_of(module)
             if isinstance(node, ast.Call):

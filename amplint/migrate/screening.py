@@ -230,9 +230,9 @@ def _by_hand(facts: Facts) -> None:
                 call, f"the optimizer is wrapped in `{name}`, and its inner optimizer must be given to the scaler"
             )
         for keyword in call.keywords:
-            if keyword.arg == "fused" and not _is_false(keyword.value) and facts.is_optimizer(call.func):
+            if keyword.arg == "fused" and not _is_off(keyword.value) and facts.is_optimizer(call.func):
                 raise RefusalError(call, "a fused optimizer leaves its gradients scaled")
-            if keyword.arg == "create_graph" and not _is_false(keyword.value):
+            if keyword.arg == "create_graph" and not _is_off(keyword.value):
                 _check_create_graph(file, call)
 
 
@@ -255,5 +255,5 @@ def _compared_dtypes(file: SourceFile) -> None:
                 raise RefusalError(compared, "dtypes are compared here, and outputs of autocast are no longer float32")
 
 
-def _is_false(node: ast.expr) -> bool:
+def _is_off(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value in (False, None)

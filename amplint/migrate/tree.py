@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function, path_of
+from amplint.facts.values import Function, is_self, path_of
 from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
@@ -201,3 +201,20 @@ def is_leaving_branch(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.If) or statement.orelse:
         return False
     return isinstance(statement.body[-1], (ast.Continue, ast.Return))
+
+
+def own_call(node: ast.AST) -> str:
+    """The name of the method that `self.name(...)` calls, else an empty one."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self(node.func.value):
+        return node.func.attr
+    return ""
+
+
+def is_none(node: ast.expr | None) -> bool:
+    """Whether an expression is the constant None."""
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def is_false(node: ast.expr) -> bool:
+    """Whether an expression is the constant False; 0 is not."""
+    return isinstance(node, ast.Constant) and node.value is False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from amplint.facts.values import path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
+from amplint.migrate.tree import is_false
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -67,7 +68,7 @@ def _asks_for_gradients(facts: Facts, node: ast.expr) -> bool:
             parent = file.parent(use)
             sets = isinstance(use.ctx, ast.Store) and isinstance(parent, ast.Assign)
             if (sets and _is_true(parent.value)) or (  # type: ignore[union-attr]
-                name == "requires_grad_" and isinstance(parent, ast.Call) and not any(map(_is_false, parent.args))
+                name == "requires_grad_" and isinstance(parent, ast.Call) and not any(map(is_false, parent.args))
             ):
                 return True
     return any(
@@ -113,7 +114,3 @@ def _is_given_to_an_optimizer(facts: Facts, node: ast.expr) -> bool:
 
 def _is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
-
-
-def _is_false(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from amplint.facts.values import is_self, path_of, returns
 from amplint.migrate.facts import Facts
 from amplint.migrate.gradients.traces import Trace
-from amplint.migrate.tree import FUNCTIONS, base_path, chain, owner_of
+from amplint.migrate.tree import FUNCTIONS, base_path, chain, is_false, owner_of
 
 if TYPE_CHECKING:
     from amplint.migrate.regions.sinks import Sinks
@@ -313,7 +313,7 @@ class Ownership:
             assign = self.file.parent(use)
             if not isinstance(use.ctx, ast.Store) or not isinstance(assign, ast.Assign):
                 continue
-            if not _is_false(assign.value):
+            if not is_false(assign.value):
                 return frozenset()
             loop = next((s for s in chain(self.file, assign)[1:] if isinstance(s, ast.For)), None)
             for node in ast.walk(loop.iter) if loop is not None else ():
@@ -321,7 +321,7 @@ class Ownership:
                     found |= self.models(node.value, NO_NAMES) or set()
         for use in self.file.names.attributes.get("requires_grad_", ()):
             call = self.file.parent(use)
-            if not isinstance(call, ast.Call) or not call.args or not _is_false(call.args[0]):
+            if not isinstance(call, ast.Call) or not call.args or not is_false(call.args[0]):
                 return frozenset()
             found |= self.models(use.value, NO_NAMES) or set()
         return frozenset(found)
@@ -349,10 +349,6 @@ def _moved(node: ast.expr) -> ast.expr:
 def is_none(node: ast.AST | None) -> bool:
     """Whether an expression is written `None`."""
     return isinstance(node, ast.Constant) and node.value is None
-
-
-def _is_false(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is False
 
 
 def _is_filtered(node: ast.AST) -> bool:

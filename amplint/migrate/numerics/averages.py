@@ -7,7 +7,7 @@ import ast
 from amplint.facts.values import Function, is_self
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.migrate.tree import FUNCTIONS, walk
+from amplint.migrate.tree import FUNCTIONS, own_call, walk
 
 _PRODUCTS = frozenset(("matmul", "mm", "bmm", "mv", "einsum", "addmm", "baddbmm", "linear"))
 _IN_PLACE = frozenset(("copy_", "add_", "mul_", "div_", "lerp_"))
@@ -22,7 +22,7 @@ def check(facts: Facts) -> None:
     for cls in facts.module_classes:
         methods = [member for member in cls.body if isinstance(member, FUNCTIONS)]
         forwards = [method for method in methods if method.name in ("forward", "__call__")]
-        called = {_own_call(node) for method in forwards for node in walk(method)}
+        called = {own_call(node) for method in forwards for node in walk(method)}
         forwards += [method for method in methods if method.name in called]
         changed = {name for method in forwards for name in _changed(method)}
         for method in forwards:
@@ -66,10 +66,4 @@ def _attribute(node: ast.expr) -> str:
         if isinstance(node, ast.Attribute) and node.attr not in _SAME_TENSOR:
             return ""
         node = node.func if isinstance(node, ast.Call) else node.value
-    return ""
-
-
-def _own_call(node: ast.AST) -> str:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self(node.func.value):
-        return node.func.attr
     return ""

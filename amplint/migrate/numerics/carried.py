@@ -9,31 +9,24 @@ from amplint.facts.values import path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 from amplint.migrate.numerics.spread import Spread
+from amplint.migrate.numerics.states import forwards_outside
 from amplint.migrate.regions.graph import Graph
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.regions.sinks import Sinks
-from amplint.migrate.tree import assigned_paths, owner_of, paths_in, walk
+from amplint.migrate.tree import assigned_paths, owner_of, paths_in
 
 _FLOAT = frozenset(("float", "double"))
 
 
 def check(facts: Facts, sinks: Sinks, runs: Iterable[Run]) -> None:
     """Raise `RefusalError` where a model runs outside of all regions on a state that one of them computed."""
-    every = list(runs)
-    nodes = [node for run in every for statement in run.statements for node in walk(statement)]
-    nodes += [node for run in every if run.bind is not None for node in ast.walk(run.bind.expression)]
+    nodes = [node for run in runs for node in run.nodes()]
     covered = {id(node) for node in nodes}
     recurrent = [node for node in nodes if isinstance(node, ast.Assign) and _is_recurrent(facts, node)]
     if not recurrent:
         return
     half = Spread(facts, _FLOAT).of_assigned(recurrent).expressions()
-    for call in facts.file.names.calls:
-        function = facts.file.values.enclosing_function(call)
-        if id(call) in covered or function in facts.module_inits or facts.module_of(call) is None:
-            continue
-        sites = facts.file.values.calls(function) if function is not None else ()
-        if sites and all(id(site) in covered for site in sites):
-            continue
+    for call in forwards_outside(facts, covered):
         graph = sinks.graph(owner_of(facts.file, call))
         for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
             path = path_of(argument)

@@ -10,7 +10,7 @@ from amplint.facts.values import Function, path_of, returns
 from amplint.migrate.facts import Facts
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.regions.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, owner_of, walk
+from amplint.migrate.tree import FUNCTIONS, owner_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -75,8 +75,7 @@ class HalfValues:
         self.file: SourceFile = facts.file
         self.sinks = sinks
         self._reached = frozenset(reached)
-        self._inside = {id(node) for run in runs for statement in run.statements for node in walk(statement)}
-        self._inside |= {id(node) for run in runs if run.bind is not None for node in ast.walk(run.bind.expression)}
+        self._inside = {id(node) for run in runs for node in run.nodes()}
 
     def may_be(self, node: ast.expr) -> bool:
         """Whether an expression may be a tensor of half precision where it stands; a parameter of a method of a module

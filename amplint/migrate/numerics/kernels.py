@@ -45,8 +45,7 @@ def check(facts: Facts, runs: list[Run], reached: list[Function]) -> None:
     found = {node: reason for node, reason in nodes.items() if reason}
     if not found:
         return
-    inside = {id(node) for run in runs for statement in run.statements for node in walk(statement)}
-    inside |= {id(node) for run in runs if run.bind is not None for node in ast.walk(run.bind.expression)}
+    inside = {id(node) for run in runs for node in run.nodes()}
     inside |= {id(node) for function in reached for node in ast.walk(function)}
     for node, reason in found.items():
         if id(node) in inside:

@@ -4,13 +4,13 @@ one in float32 would stop at it."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import is_self
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.migrate.tree import FUNCTIONS, blocks, header, loop_of, owner_of, position, statements_in, walk
+from amplint.migrate.tree import FUNCTIONS, blocks, header, loop_of, own_call, owner_of, position, statements_in, walk
 
 if TYPE_CHECKING:
     from amplint.migrate.regions.runs import Run
@@ -27,7 +27,7 @@ def kept(facts: Facts) -> list[str]:
             computed = _computed(facts, method)
             for statement in statements_in(method):
                 nodes = list(header(statement))
-                given |= {name for node in nodes for name in stored.get(_own_call(node), ())}
+                given |= {name for node in nodes for name in stored.get(own_call(node), ())}
                 used = [node for node in nodes if isinstance(node, ast.Attribute) and is_self(node.value)]
                 read = {node.attr for node in used if isinstance(node.ctx, ast.Load)}
                 found.update(dict.fromkeys(sorted(read & computed - given)))
@@ -54,17 +54,9 @@ def left_over(facts: Facts, runs: Iterable[Run]) -> list[ast.stmt]:
     names = kept(facts)
     if not names:
         return []
-    every = list(runs)
-    covered = {id(node) for run in every for statement in run.statements for node in walk(statement)}
-    covered |= {id(node) for run in every if run.bind is not None for node in ast.walk(run.bind.expression)}
+    covered = {id(node) for run in runs for node in run.nodes()}
     found: dict[ast.stmt, None] = {}
-    for call in facts.file.names.calls:
-        function = facts.file.values.enclosing_function(call)
-        if id(call) in covered or function in facts.module_inits or facts.module_of(call) is None:
-            continue
-        sites = facts.file.values.calls(function) if function is not None else ()
-        if sites and all(id(site) in covered for site in sites):
-            continue
+    for call in forwards_outside(facts, covered):
         owner = owner_of(facts.file, call)
         forwards = [n for n in walk(owner) if isinstance(n, ast.Call) and facts.module_of(n) is not None]
         before = [position(n) for n in forwards if id(n) in covered and position(n) < position(call)]
@@ -81,6 +73,21 @@ def left_over(facts: Facts, runs: Iterable[Run]) -> list[ast.stmt]:
             )
         found[statement] = None
     return list(found)
+
+
+def forwards_outside(facts: Facts, covered: set[int]) -> Iterator[ast.Call]:
+    """The calls of models that are neither under a region themselves nor in a function that only regions call.
+
+    `covered` holds the `id()` of all nodes under the regions.
+    """
+    for call in facts.file.names.calls:
+        function = facts.file.values.enclosing_function(call)
+        if id(call) in covered or function in facts.module_inits or facts.module_of(call) is None:
+            continue
+        sites = facts.file.values.calls(function) if function is not None else ()
+        if sites and all(id(site) in covered for site in sites):
+            continue
+        yield call
 
 
 def _is_reset(facts: Facts, owner: ast.AST, names: list[str], since: tuple[int, int], until: tuple[int, int]) -> bool:
@@ -118,10 +125,3 @@ def _computed(facts: Facts, method: ast.AST) -> set[str]:
                 if isinstance(target, ast.Attribute) and is_self(target.value):
                     found.add(target.attr)
     return found
-
-
-def _own_call(node: ast.AST) -> str:
-    """The name of the method that `self.name(...)` calls, else an empty one."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self(node.func.value):
-        return node.func.attr
-    return ""

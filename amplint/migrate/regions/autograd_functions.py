@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 
 from amplint.facts.values import path_of
-from amplint.migrate.tree import FUNCTIONS, statements_in
+from amplint.migrate.tree import FUNCTIONS, is_none, statements_in
 
 _SAME = frozenset(("view_as", "clone", "view", "contiguous", "neg", "detach", "expand_as"))
 _NUMBERS = frozenset(("new_tensor", "float", "item"))
@@ -30,7 +30,7 @@ def _is_linear_method(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     for statement in statements_in(function):
         if isinstance(statement, ast.Return):
             results = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
-            if not results or not all(_is_none(r) or _is_linear(r, values) for r in results):
+            if not results or not all(is_none(r) or _is_linear(r, values) for r in results):
                 return False
         elif isinstance(statement, ast.Assign):
             target = statement.targets[0]
@@ -73,10 +73,6 @@ def _is_number(node: ast.expr, values: set[str]) -> bool:
     return not any(
         isinstance(inner, ast.Call) or (isinstance(inner, ast.Name) and inner.id in values) for inner in ast.walk(node)
     )
-
-
-def _is_none(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _is_comment(statement: ast.stmt) -> bool:

@@ -126,8 +126,7 @@ class Penalties:
 
     def _is_all_island(self, run: Run) -> bool:
         """Whether every forward of a run is computed in penalties."""
-        nodes = [node for statement in run.statements for node in walk(statement)]
-        nodes += list(ast.walk(run.bind.expression)) if run.bind is not None else []
+        nodes = run.nodes()
         graph = self.sinks.graph(owner_of(self.file, run.first))
         sources = [node for node in nodes if isinstance(node, ast.Call) and graph.is_source(node)]
         penalties = {call for function in self.functions for call in self.file.values.calls(function)}

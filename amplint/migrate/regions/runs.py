@@ -64,8 +64,7 @@ class Runs:
 
     def _cover_readers(self, owner: Function | ast.Module) -> None:
         """Models that run outside on what a region computed would meet half precision: they get a region too."""
-        covered = {id(node) for run in self.found for statement in run.statements for node in walk(statement)}
-        covered |= {id(node) for run in self.found if run.bind for node in ast.walk(run.bind.expression)}
+        covered = {id(node) for run in self.found for node in run.nodes()}
         half = {
             path
             for run in self.found

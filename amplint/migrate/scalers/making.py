@@ -12,7 +12,7 @@ from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.scalers.placement import Place, places
-from amplint.migrate.tree import FUNCTIONS, base_path, statements_in, walk
+from amplint.migrate.tree import FUNCTIONS, base_path, is_none, statements_in, walk
 from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
@@ -173,9 +173,9 @@ class Scalers:
                     k.arg is None for k in call.keywords
                 )
                 default = default_of(function.args, parameter)
-                if unpacked or (given is None and (default is None or not _is_none(default))):
+                if unpacked or (given is None and (default is None or not is_none(default))):
                     raise RefusalError(call, f"the optimizer that `{function.name}` gets here can't be told")
-                missing = given is None or _is_none(given)
+                missing = given is None or is_none(given)
                 texts.add("" if given is None or missing else self._reach(given, self.file.statement(call), depth + 1))
                 if missing or self.file.values.enclosing_function(call) in self.optional:
                     self.optional.add(function)
@@ -359,10 +359,6 @@ def free_name(file: SourceFile, candidates: tuple[str, ...]) -> str:
         if isinstance(node, ast.keyword) and node.arg:
             taken.add(node.arg)
     return next((name for name in candidates if name not in taken), f"{candidates[-1]}_")
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _assigns_none(statement: ast.stmt) -> bool:
