@@ -64,12 +64,12 @@ class Hooks(ScalerHooks):
             if self.low_precision is not True and count & (count - 1) == 0 and self.regions.any_enabled():
                 found = graphs.low_precision_product(roots)
                 self.low_precision = self.low_precision if found is None else found
-            watching = self._enabled or counter is not None
+            watching = (self._enabled or counter is not None) and not self._several_threads
             before = [(each, self._before_backward(each, kind)) for each in self._optimizers.values] if watching else []
             closely = None
             self._in_backward, self._busy = True, get_ident()
             try:
-                if counter is not None and counter.is_due(count) and not self._distributed():
+                if watching and counter is not None and counter.is_due(count) and not self._distributed():
                     fresh = [p for each, snapshot in before if snapshot is None for p in each.differentiable()]
                     closely = counter.larger([root for root in roots if root.requires_grad], fresh)
                 original(tensors, *args, **kwargs)
@@ -78,7 +78,7 @@ class Hooks(ScalerHooks):
                 raise
             finally:
                 self._in_backward, self._busy = False, None
-            if not watching:
+            if not watching or self._several_threads:
                 return
             reached = [each for each, snapshot in before if each.reached(snapshot)]
             if counter is not None:

@@ -39,6 +39,7 @@ class Watched:
         self._stepping: Any = None  # the optimizer that a scaler steps now
         self._stepped = False
         self._busy: int | None = None  # the thread that is in a backward or a scaler's step
+        self._several_threads = False  # have trained at the same time
         self._scaled_now: list[WatchedOptimizer] = []  # whose gradients must not be read now; always this list
 
     def backward_report(self) -> BackwardReport:
@@ -80,11 +81,15 @@ class Watched:
         return watched
 
     def _watch_threads(self) -> None:
-        """Give up where two threads train at the same time: whose gradients are whose can't be told."""
+        """Give up where two threads train at the same time: whose gradients are whose can't be told.
+
+        Nor may gradients be looked at any more: another thread's backward writes them without holding the GIL.
+        """
         if self._busy is None or self._busy == get_ident():
             return
         own = {thread.ident for thread in threading.enumerate() if not thread.name.startswith("Dummy")}
         if get_ident() in own:  # others belong to torch, and work for the thread that is busy
+            self._several_threads = True
             for scaler in self._scalers.values:
                 if scaler is not None:
                     self.tracker.give_up(scaler, "several threads train at the same time")
