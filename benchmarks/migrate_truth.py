@@ -11,15 +11,13 @@ is refused is counted by reason. For each way to be wrong the first `--show` scr
 from __future__ import annotations
 
 import argparse
-import ast
-import copy
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
 import torch
 
 from amplint.migrate.model import Options
+from benchmarks.shorten import shortened
 from tests.migrate.random_scripts import script_of
 from tests.migrate.verdicts import INVALID, REFUSED, RIGHT, WRONG, Verdict, judge
 
@@ -30,34 +28,6 @@ def judge_chunk(first: int, count: int, options: Options) -> list[tuple[int, Ver
     """Judge the scripts of a run of seeds."""
     torch.set_num_threads(1)
     return [(seed, judge(script_of(seed), options)) for seed in range(first, first + count)]
-
-
-def shortened(text: str, is_same: Callable[[str], bool]) -> str:
-    """The script without the statements that it can do without and still be what it is."""
-    tree = ast.parse(text)
-    at = 0
-    while True:
-        candidate = copy.deepcopy(tree)
-        blocks = [
-            (block, index)
-            for node in ast.walk(candidate)
-            for block in (getattr(node, "body", None), getattr(node, "orelse", None), getattr(node, "finalbody", None))
-            if isinstance(block, list)
-            for index in range(len(block))
-        ]
-        if at >= len(blocks):
-            return ast.unparse(tree)
-        block, index = blocks[at]
-        removed = block.pop(index)
-        if isinstance(removed, (ast.If, ast.With, ast.Try)):
-            block[index:index] = removed.body  # what it holds may matter without it
-        if not block:
-            block.append(ast.Pass())
-        short = ast.unparse(candidate)
-        if short != ast.unparse(tree) and is_same(short):
-            tree = ast.parse(short)
-        else:
-            at += 1
 
 
 def kind_of(verdict: Verdict) -> str:

@@ -10,8 +10,6 @@ each way to disagree the seeds are listed, and the first `--show` programs, as s
 from __future__ import annotations
 
 import argparse
-import ast
-import copy
 import random
 import re
 import time
@@ -21,6 +19,7 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.shorten import shortened
 from tests.flow.generator import Program, Writer
 from tests.flow.truth import Verdict, compare
 
@@ -51,36 +50,17 @@ def ways(verdict: Verdict) -> set[str]:
     return false | {f"not foreseen: {re.sub(r' in rows [^(]*', ' ', text)}" for text in verdict.missed}
 
 
-def shortened(program: Program) -> str:
+def short(program: Program) -> str:
     """The program without the statements that it can do without and still disagree in the same way."""
     wanted = ways(compare(program))
-    tree = ast.parse(program.text)
-    at = 0
-    while True:
-        candidate = copy.deepcopy(tree)
-        blocks = [
-            (block, index)
-            for node in ast.walk(candidate)
-            for block in (getattr(node, "body", None), getattr(node, "orelse", None))
-            if isinstance(block, list)
-            for index in range(len(block))
-        ]
-        if at >= len(blocks):
-            return ast.unparse(tree)
-        block, index = blocks[at]
-        removed = block.pop(index)
-        if isinstance(removed, (ast.If, ast.With, ast.Try)):
-            block[index:index] = removed.body  # what it holds may matter without it
-        if not block:
-            block.append(ast.Pass())
+
+    def disagrees(text: str) -> bool:
         try:
-            same = ways(compare(program._replace(text=ast.unparse(candidate))))
+            return bool(wanted & ways(compare(program._replace(text=text))))
         except (SyntaxError, KeyError, AttributeError):
-            same = set()
-        if wanted & same and ast.unparse(candidate) != ast.unparse(tree):
-            tree = candidate
-        else:
-            at += 1
+            return False
+
+    return shortened(program.text, disagrees)
 
 
 def main() -> None:
@@ -115,7 +95,7 @@ def main() -> None:
         print(f"\n{way}")
         for seed in seeds[: options.show]:
             print(f"  -- {seed}")
-            print("\n".join(f"    {line}" for line in shortened(program_of(seed)).splitlines()), flush=True)
+            print("\n".join(f"    {line}" for line in short(program_of(seed)).splitlines()), flush=True)
 
 
 if __name__ == "__main__":
