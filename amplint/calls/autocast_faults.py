@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from amplint.calls import kinds as k
 from amplint.calls.call_faults import Call, Fault, unexpected
-from amplint.calls.device_faults import argument_of, device_faults, keyword_text, torch_name
+from amplint.calls.device_faults import (
+    argument_of,
+    device_faults,
+    keyword_text,
+    missing_device_type,
+    torch_name,
+    unknown_device_keyword,
+)
 from amplint.calls.device_hint import device_hint
 from amplint.calls.signatures import Argument
 from amplint.model import Fix
@@ -34,7 +41,7 @@ def find(call: Call) -> Iterator[Fault]:
     if not positions:
         yield from unexpected(call, {"device": "device_type"} if not call.api.device else {})
         if "device_type" in call.bound.missing:
-            yield _missing_device(call)
+            yield missing_device_type(call, by_keyword=False)
     device = call.bound.arguments.get("device_type")
     if device is not None and device.value not in blamed:
         yield from device_faults(call, device.value)
@@ -89,14 +96,8 @@ def _misplaced_on_old(call: Call) -> Iterator[Fault]:
     """Arguments of the current class, given to the deprecated one: a device, or the dtype first."""
     for keyword in call.bound.unknown:
         if keyword.arg in ("device_type", "device"):
-            yield Fault(
-                keyword,
-                f"`{call.api.name}` has no parameter `{keyword.arg}`, its device is always "
-                f'"{call.api.device}": the call raises TypeError',
-                _without_device(call, keyword, keyword.value, []),
-                help="use `torch.amp.autocast`, which takes a device",
-                foreign=True,
-            )
+            fix = _without_device(call, keyword, keyword.value, [])
+            yield unknown_device_keyword(call, keyword, fix, "torch.amp.autocast")
             return
     first = call.bound.arguments.get("enabled")
     given = list(call.node.args)
@@ -194,20 +195,6 @@ def _without_device(
     if isinstance(node, ast.keyword) and node.arg == "device":
         named.append(arguments.name(node, "device_type"))
     return call.fix("Use the class that takes a device", callee, *named, safe=safe)
-
-
-def _missing_device(call: Call) -> Fault:
-    hint = device_hint(call.file)
-    return Fault(
-        call.callee,
-        f"`{call.api.name}` needs `device_type`: the call raises TypeError",
-        call.fix(
-            f'Give the device type "{hint.device}"',
-            call.arguments().prepend(f'"{hint.device}"'),
-            safe=hint.certain,
-        ),
-        foreign=True,
-    )
 
 
 def _wrong_values(call: Call) -> Iterator[Fault]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from amplint.calls import kinds as k
 from amplint.calls.call_faults import SAFE, UNSAFE, Call, Fault, unexpected
-from amplint.calls.device_faults import device_faults
+from amplint.calls.device_faults import device_faults, missing_device_type
 from amplint.calls.device_hint import device_hint
 from amplint.model import Edit, Fix, Span
 from amplint.source import Ref, SourceFile
@@ -52,17 +52,7 @@ def find(call: Call) -> Iterator[Fault]:
     faults = list(unexpected(call, {"device": "device_type"}))
     yield from faults
     if not faults and "device_type" in call.bound.missing:
-        hint = device_hint(call.file)
-        yield Fault(
-            call.callee,
-            f"`{call.api.name}` needs `device_type`: the call raises TypeError",
-            call.fix(
-                f'Give the device type "{hint.device}"',
-                call.arguments().append(f'device_type="{hint.device}"'),
-                safe=hint.certain,
-            ),
-            foreign=True,
-        )
+        yield missing_device_type(call, by_keyword=True)
     if device is not None:
         yield from device_faults(call, device.value)
 

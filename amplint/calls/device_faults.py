@@ -7,10 +7,36 @@ from collections.abc import Iterator
 
 from amplint.calls import kinds as k
 from amplint.calls.call_faults import Call, Fault
+from amplint.calls.device_hint import device_hint
 from amplint.model import Fix
 from amplint.torch_api import AUTOCAST_DEVICES, INDEXED_DEVICE_SINCE
 
 _DEVICE_WORDS = {"gpu": "cuda", "cud": "cuda", "cude": "cuda", "cuad": "cuda", "cudaa": "cuda", "nvidia": "cuda"}
+
+
+def unknown_device_keyword(call: Call, keyword: ast.keyword, fix: Fix | None, instead: str) -> Fault:
+    """A device by keyword for a deprecated class, which takes none; `instead` is the class that does."""
+    return Fault(
+        keyword,
+        f"`{call.api.name}` has no parameter `{keyword.arg}`, its device is always "
+        f'"{call.api.device}": the call raises TypeError',
+        fix,
+        help=f"use `{instead}`, which takes a device",
+        foreign=True,
+    )
+
+
+def missing_device_type(call: Call, *, by_keyword: bool) -> Fault:
+    """A call without the device type that it needs; the fix gives it first, or by keyword."""
+    hint = device_hint(call.file)
+    arguments = call.arguments()
+    edits = arguments.append(f'device_type="{hint.device}"') if by_keyword else arguments.prepend(f'"{hint.device}"')
+    return Fault(
+        call.callee,
+        f"`{call.api.name}` needs `device_type`: the call raises TypeError",
+        call.fix(f'Give the device type "{hint.device}"', edits, safe=hint.certain),
+        foreign=True,
+    )
 
 
 def device_faults(call: Call, node: ast.expr) -> Iterator[Fault]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from amplint.calls import kinds as k
 from amplint.calls.call_faults import Call, Fault, unexpected
+from amplint.calls.device_faults import unknown_device_keyword
 from amplint.calls.device_hint import device_hint
 from amplint.model import Fix
 
@@ -60,14 +61,8 @@ def _with_device(call: Call, value: ast.expr, meant: str, *, safe: bool) -> Fix 
 def _device_on_old(call: Call) -> Iterator[Fault]:
     for keyword in call.bound.unknown:
         if keyword.arg in ("device", "device_type"):
-            yield Fault(
-                keyword,
-                f"`{call.api.name}` has no parameter `{keyword.arg}`, its device is always "
-                f'"{call.api.device}": the call raises TypeError',
-                _without_device(call, keyword, keyword.value),
-                help="use `torch.amp.GradScaler`, which takes a device",
-                foreign=True,
-            )
+            fix = _without_device(call, keyword, keyword.value)
+            yield unknown_device_keyword(call, keyword, fix, "torch.amp.GradScaler")
             return
     scale = call.bound.arguments.get("init_scale")
     if scale is None or scale.keyword is not None:
