@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 ACCELERATE = "Accelerate"
 FABRIC = "Fabric"
-LIGHTNING = "Lightning"
 
 _CONSTRUCTORS = {
     "accelerate.Accelerator": ACCELERATE,

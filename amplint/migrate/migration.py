@@ -75,20 +75,23 @@ def migrate_source(
     All loops of a file are migrated together or none is, since they share models and optimizers; evaluation loops that
     can't be moved are left and reported. Text that does not parse comes back unchanged with one refused report.
     """
-    spread, rows = text, list(range(1, len(text.splitlines()) + 2))
-    if options.dtype != "bfloat16" and (called := closures.unfold(SourceFile(text, filename, settings))) is not None:
-        spread, rows = called
+    original = file = SourceFile(text, filename, settings)
+    rows = list(range(1, len(text.splitlines()) + 2))
+    if options.dtype != "bfloat16" and (called := closures.unfold(file)) is not None:
+        rows = called.rows
+        file = SourceFile(called.text, filename, settings)
     for _ in range(_SHARED_LINES):
         try:
-            result = _attempt(spread, filename, settings, options)
+            result = _attempt(file, options)
         except SharedLineError as shared:
             apart = take_apart(shared.file, shared.statement)
             if apart is None:
-                lines = _loop_lines(Facts(SourceFile(text, filename, settings)))
+                lines = _loop_lines(Facts(original))
                 return _refused(text, lines, f"line {rows[shared.statement.lineno - 1]}: {shared.reason}")
-            spread, rows = apart.text, [rows[row - 1] for row in apart.rows]
+            rows = [rows[row - 1] for row in apart.rows]
+            file = SourceFile(apart.text, filename, settings)
         else:
-            return result if spread == text else _on_old_rows(text, spread, result, rows)
+            return result if file.text == text else _on_old_rows(text, file.text, result, rows)
     raise AssertionError("each round takes a line apart")
 
 
@@ -107,9 +110,9 @@ def _on_old_rows(text: str, spread: str, result: MigrationResult, rows: list[int
     return MigrationResult(new, loops, edits)
 
 
-def _attempt(text: str, filename: str, settings: Settings, options: Options) -> MigrationResult:
+def _attempt(file: SourceFile, options: Options) -> MigrationResult:
     """Migrate a text; raises `SharedLineError` where statements stand on one line that must stand alone."""
-    file = SourceFile(text, filename, settings)
+    text = file.text
     try:
         _ = file.tree
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

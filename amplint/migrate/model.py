@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.model import Edit
 
@@ -64,6 +64,3 @@ class SharedLineError(RefusalError):
         super().__init__(statement, "other code stands on its line; put each statement on a line of its own")
         self.file = file
         self.statement = statement
-
-
-Json = dict[str, Any]

@@ -18,7 +18,6 @@ from amplint.migrate.tree import (
     header,
     may_be_skipped,
     overlaps,
-    paths_in,
     position,
     statements_in,
 )
@@ -376,10 +375,6 @@ class Graph:
         return any(
             isinstance(node, ast.Call) and self.is_source(node) and self.is_graph(node) for node in header(statement)
         )
-
-    def is_read(self, path: str, node: ast.AST) -> bool:
-        """Whether an expression reads a path or a part of it."""
-        return any(overlaps(path, other) for other in paths_in(node))
 
 
 def _is_cut(path: str, use: ast.stmt) -> bool:
