@@ -25,7 +25,7 @@ class Editor:
         self._before: list[Edit] = []
         self._replaced: list[Edit] = []
         self._headers: dict[int, list[str]] = {}
-        self._deeper: dict[int, int] = {}
+        self._deeper: dict[int, str] = {}
 
     def mark(self) -> tuple[list[Edit], list[Edit], list[Edit]]:
         """What was inserted and replaced so far, for `restore`."""
@@ -58,7 +58,7 @@ class Editor:
             raise SharedLineError(self.file, statement)
         start = statements.line_start(file.encoded, statements.whole_span(file, statement).start)
         newline = statements.line_break(file.encoded, start)
-        indent = file.indentation(statement) + self.unit() * self._deeper.get(start, 0)
+        indent = file.indentation(statement) + self._deeper.get(start, "")
         lines = "".join(f"{indent}{line}{newline}" for line in code.split("\n"))
         self._headers.setdefault(start, []).append(lines)
 
@@ -86,15 +86,15 @@ class Editor:
         for statement in [*members, first]:
             if not statements.owns_its_lines(file, statement) or self._is_elif(statement):
                 raise SharedLineError(file, statement)
-        unit = self.unit()
         start = statements.line_start(file.encoded, statements.whole_span(file, first).start)
         indent = file.indentation(first)
+        unit = self.unit(indent)
         newline = statements.line_break(file.encoded, start)
         headers = self._headers.setdefault(start, [])
-        depth = self._deeper.get(start, 0)
-        head = _laid_out(header, indent + unit * depth, unit, newline)
+        deeper = self._deeper.get(start, "")
+        head = _laid_out(header, indent + deeper, unit, newline)
         if first is tail_at:
-            headers.append(f"{head}{indent}{unit * (depth + 1)}{tail}{newline}")
+            headers.append(f"{head}{indent}{deeper}{unit}{tail}{newline}")
             return
         headers.append(head)
         protected = _string_rows(file, first, last)
@@ -102,19 +102,23 @@ class Editor:
         while row <= end_row:
             line = file.line_span(row)
             if row not in protected and file.segment(line).strip():
-                self._deeper[line.start] = self._deeper.get(line.start, 0) + 1
+                self._deeper[line.start] = self._deeper.get(line.start, "") + unit
             row += 1
         if tail and tail_at is not None:
             place = statements.line_start(file.encoded, file.span(tail_at).start)
             self._before.append(Edit(Span(place, place), f"{indent}{unit}{tail}{newline}"))
 
-    def unit(self) -> str:
-        """One step of indentation, as the file has it."""
+    def unit(self, indent: str = "") -> str:
+        """One step of indentation, as the file has it; a tab inside what is indented by tabs."""
+        if indent.startswith("\t"):
+            return "\t"
         for node in ast.walk(self.file.tree):
             body = getattr(node, "body", None)
             if isinstance(node, ast.stmt) and isinstance(body, list) and body and isinstance(body[0], ast.stmt):
                 outer, inner = self.file.indentation(node), self.file.indentation(body[0])
                 if body[0].lineno > node.lineno and inner.startswith(outer) and len(inner) > len(outer):
+                    if indent and inner[len(outer) :] == "\t":
+                        continue  # what is to be indented is not by tabs
                     return inner[len(outer) :]
         return "    "
 
@@ -123,10 +127,9 @@ class Editor:
 
     def edits(self) -> tuple[Edit, ...]:
         """All edits; those at one place in the order: what follows the line before, headers, indentation."""
-        unit = self.unit()
         lines: list[Edit] = []
         for offset in sorted({*self._headers, *self._deeper}):
-            text = "".join(self._headers.get(offset, ())) + unit * self._deeper.get(offset, 0)
+            text = "".join(self._headers.get(offset, ())) + self._deeper.get(offset, "")
             lines.append(Edit(Span(offset, offset), text))
         return (*self._after, *self._before, *lines, *self._replaced)
 

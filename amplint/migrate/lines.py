@@ -37,7 +37,7 @@ def take_apart(file: SourceFile, statement: ast.stmt) -> Apart | None:
         ]
         head = before.rstrip()
         if head.endswith(b":") and not isinstance(block[0], (ast.FunctionDef, ast.ClassDef)):
-            indent += Editor(file).unit()
+            indent += Editor(file).unit(indent)
             start = file.span(block[0]).start
             edits.append(Edit(Span(start - (len(before) - len(head)), start), f"\n{indent}"))
     chain: list[Edit] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
+
 from amplint.migrate import migrate_source
 from tests.migrate.test_hazards import REGION, migrated, refusal
 from tests.migrate.test_refusals import HEAD
@@ -671,3 +673,132 @@ for x, y in batches:
 """
     text = migrate_source(HEAD + text, "train.py").text
     assert "        return -self.distribution(F.softmax(self.layer(x), dim=1).float()).log_prob(y).mean()\n" in text
+
+
+NETWORKS = """
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+        self.optimizer = torch.optim.Adam(self.parameters())
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def train_net(self, target, x):
+        loss = F.smooth_l1_loss(self.forward(x), target)
+        self.optimizer.zero_grad()
+        loss.mean().backward()
+        self.optimizer.step()
+
+def calc_target(network, x):
+    with torch.no_grad():
+        value = network(x)
+        target = 1.0 + 0.9 * value
+    return target
+
+first, second = Network().to(device), Network().to(device)
+for x, y in batches:
+    target = calc_target(first, x)
+    first.train_net(target, x)
+    second.train_net(target, x)
+"""
+
+
+def test_a_method_of_a_model_that_trains_is_no_forward_and_a_target_without_gradients_no_graph() -> None:
+    text = migrated(NETWORKS)
+    assert (
+        "        with torch.autocast(device_type=device.type, dtype=torch.float16, enabled=self.scaler.is_enabled()):\n"
+        "            loss = F.smooth_l1_loss(self.forward(x), target)\n"
+        "        self.optimizer.zero_grad()\n"
+        "        self.scaler.scale(loss.mean()).backward()\n"
+        "        self.scaler.step(self.optimizer)\n"
+        "        self.scaler.update()\n"
+    ) in text
+    assert text.endswith(NETWORKS[NETWORKS.index("first, second") :])
+
+
+def test_a_rollout_without_gradients_is_no_evaluation() -> None:
+    text = migrated(
+        """
+        for update in range(4):
+            for step in range(8):
+                with torch.no_grad():
+                    values[step] = model(state).flatten()
+                state, reward, done = env.step(values[step])
+            for x, y in batches:
+                loss = F.mse_loss(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        """
+    )
+    assert (
+        "            values[step] = model(state).flatten()\n        state, reward, done = env.step(values[step])\n"
+        in text
+    )
+
+
+def test_probabilities_that_are_clamped_in_place_are_no_weights() -> None:
+    text = migrated(
+        """
+        for x, y in batches:
+            dist = model(x)
+            dist = dist.gather(1, y).squeeze(1)
+            dist.data.clamp_(0.01, 0.99)
+            loss = F.mse_loss(dist, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert "cache_enabled" not in text
+
+
+def test_a_region_in_a_method_by_tabs_of_a_file_by_spaces_is_by_tabs() -> None:
+    text = migrated(
+        """
+        def cycle(batches):
+            yield from batches
+
+        def train():
+        \tfor x, y in cycle(batches):
+        \t\tloss = F.mse_loss(model(x), y)
+        \t\toptimizer.zero_grad()
+        \t\tloss.backward()
+        \t\toptimizer.step()
+
+        train()
+        """
+    )
+    assert f"\t\t{REGION}\n\t\t\tloss = F.mse_loss(model(x), y)\n" in text
+
+
+@pytest.mark.parametrize("loss", ["a.mean()", "a + b", "(a - b) / 4", "-a / rounds"])
+def test_a_loss_that_autocast_does_not_change_stays_behind_the_region(loss: str) -> None:
+    text = migrated(
+        f"""
+        for x, y in batches:
+            a, b = model(x), model(y)
+            optimizer.zero_grad()
+            ({loss}).backward()
+            optimizer.step()
+        """
+    )
+    assert (
+        f"        a, b = model(x), model(y)\n    optimizer.zero_grad()\n    scaler.scale({loss}).backward()\n" in text
+    )
+
+
+@pytest.mark.parametrize("loss", ["a * 3", "a.sum()", "a / 1e-6", "a ** 2"])
+def test_a_loss_that_it_may_change_is_bound_in_the_region(loss: str) -> None:
+    text = migrated(
+        f"""
+        for x, y in batches:
+            a = model(x)
+            ({loss}).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """
+    )
+    assert f"        a = model(x)\n        loss = {loss}\n    scaler.scale(loss).backward()\n" in text

@@ -49,6 +49,8 @@ def write_backward(facts: Facts, graph: Graph, editor: Editor, call: ast.Call, s
         isinstance(given, ast.Constant) or _is_scalar(facts, graph, receiver, statement)
     )
     cast = ".float()" if vector else ""
+    if not name and file.span(call).start != file.span(receiver).start:  # it stands in parentheses
+        name = f"({file.segment(receiver)})" if cast else file.segment(receiver)
     if name:
         span = Span(file.span(call).start, file.span(call.func).end)
         editor.replace(span, f"{scaler}.scale({name}{cast}).backward")

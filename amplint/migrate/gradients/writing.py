@@ -336,7 +336,7 @@ class Protocol:
         if self.facts.iterated(optimizer) is not None and at is not statement:
             target = self.file.segment(at.target) if isinstance(at, ast.For) else ""
             source = self.file.segment(at.iter) if isinstance(at, ast.For) else ""
-            unit = self.editor.unit()
+            unit = self.editor.unit(self.file.indentation(used))
             self.editor.insert_before(used, f"for {target} in {source}:\n{unit}{scaler}.unscale_({receiver})")
         else:
             self.editor.insert_before(used, f"{scaler}.unscale_({receiver})")

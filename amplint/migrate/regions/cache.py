@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
 
 from amplint.facts.values import is_self, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.tree import base_path, chain, overlaps, walk
-
-if TYPE_CHECKING:
-    from amplint.source import SourceFile
 
 _DEPTH = 4
 _KEEPS_VALUES = frozenset(("requires_grad_", "detach_", "squeeze_", "unsqueeze_"))
@@ -65,7 +61,7 @@ def _is_weight(facts: Facts, node: ast.expr) -> bool:
     """Whether what is changed without gradients is a weight: by its own name, or as the variable of a loop on them."""
     file = facts.file
     text = file.segment(node)
-    if isinstance(node, ast.Attribute) and node.attr == "data" and _is_computed(file, node.value):
+    if isinstance(node, ast.Attribute) and node.attr == "data" and _is_computed(facts, node.value, set()):
         return False
     if not (file.regions.without_grad(node) or text.endswith(".data")):
         return False
@@ -73,23 +69,28 @@ def _is_weight(facts: Facts, node: ast.expr) -> bool:
     return bool(_WEIGHTS.search(text)) or any(_WEIGHTS.search(file.segment(loop.iter)) for loop in loops)
 
 
-def _is_computed(file: SourceFile, node: ast.expr) -> bool:
-    """Whether a name, or a member of it, is what a call in the same function made, such as scores of an attention."""
+def _is_computed(facts: Facts, node: ast.expr, seen: set[str]) -> bool:
+    """Whether a name, or a member of it, is what calls in the same function made, such as scores of an attention."""
     while isinstance(node, ast.Subscript):
         node = node.value
-    values = file.values.of(node) if isinstance(node, ast.Name) else ()
-    return bool(values) and all(isinstance(v, (ast.BinOp, ast.List)) or _is_product(file, v) for v in values)
+    values = facts.file.values.of(node) if isinstance(node, ast.Name) else ()
+    if isinstance(node, ast.Name):
+        seen.add(node.id)
+    return bool(values) and all(isinstance(v, (ast.BinOp, ast.List)) or _is_product(facts, v, seen) for v in values)
 
 
-def _is_product(file: SourceFile, value: ast.AST | None) -> bool:
+def _is_product(facts: Facts, value: ast.AST | None, seen: set[str]) -> bool:
     """Whether a value is what a module or a product made, reshaped."""
     while isinstance(value, ast.Call):
-        if file.resolve(value.func):
-            return file.resolve(value.func)[0].rsplit(".", 1)[-1] in _MAKES_NEW
+        names = facts.file.resolve(value.func)
+        if names:
+            return names[0].rsplit(".", 1)[-1] in _MAKES_NEW
         if isinstance(value.func, ast.Attribute) and is_self(value.func.value):
             return True
+        if facts.module_of(value) is not None:
+            return True
         value = value.func.value if isinstance(value.func, ast.Attribute) else None
-    return False
+    return isinstance(value, ast.Name) and (value.id in seen or _is_computed(facts, value, seen))
 
 
 def _collect(

@@ -46,8 +46,24 @@ def find(facts: Facts, sinks: Sinks) -> list[Evaluation]:
             if any(block is other for other in seen):
                 continue
             seen.append(block)
-            found.append(_plan(facts, sinks, owner, block))
+            entry = _plan(facts, sinks, owner, block)
+            if entry.run is not None or not _is_rollout(facts, statement):
+                found.append(entry)
     return found
+
+
+def _is_rollout(facts: Facts, statement: ast.stmt) -> bool:
+    """Whether the loop around a forward acts in an environment (`env.step(action)`), which stays in float32."""
+    loop = next(s for s in chain(facts.file, statement) if isinstance(s, LOOPS))
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "step"
+        and bool(node.args)
+        and not facts.is_optimizer(node.func.value)
+        and "sched" not in path_of(node.func.value).lower()
+        for node in walk(loop)
+    )
 
 
 def _forwards(facts: Facts, owner: Function | ast.Module) -> list[ast.stmt]:

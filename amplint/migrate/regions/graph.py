@@ -263,12 +263,40 @@ class Graph:
         # A name that once held a graph may hold data here: only what is computed from a beginning of one counts.
         cut_off -= found
         found = (found | cut_off) & self._reached(rooted, users)
-        bare = {statement for statement in found if statement in cut_off or self.file.regions.without_grad(statement)}
+        bare = {
+            statement
+            for statement in found
+            if statement in cut_off or self.file.regions.without_grad(statement) or self._is_bare(statement)
+        }
         self._sliced |= found
         self._trained |= self._reached(rooted - bare, {s: u - bare for s, u in users.items()})
         for statement in list(found):
             found.update(s for s in chain(self.file, statement)[1:] if isinstance(s, (ast.With, ast.AsyncWith)))
         return found, open_paths
+
+    def _is_bare(self, statement: ast.stmt) -> bool:
+        """Whether a statement assigns what functions of the file computed without gradients."""
+        value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+        if not isinstance(value, ast.Call) or self._active:
+            return False
+        functions = self.file.values.functions(value)
+        return bool(functions) and all(self._returns_bare(function, value) for function in functions)
+
+    def _returns_bare(self, function: Function, call: ast.Call) -> bool:
+        arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        given = {arg.arg: self.file.values.argument(call, function, arg.arg) for arg in arguments}
+        inner = Graph(self.facts, function, frozenset(name for name, value in given.items() if self.is_graph(value)))
+        inner._active = {function}
+        for value in returns(function):
+            statement = self.file.statement(value)
+            if self.file.regions.without_grad(statement) or isinstance(value, ast.Constant):
+                continue
+            statements, open_paths = inner.slice(value, statement)
+            nodes = inner.nodes_of(statements)
+            brings = any(path.split(".", 1)[0] in inner.tainted for path in open_paths)
+            if not nodes or brings or inner._begins_graph(value) or not all(map(inner.is_without_grad, nodes)):
+                return False
+        return bool(returns(function))
 
     @staticmethod
     def _reached(roots: set[ast.stmt], users: dict[ast.stmt, set[ast.stmt]]) -> set[ast.stmt]:

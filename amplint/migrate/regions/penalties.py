@@ -250,7 +250,7 @@ class Penalties:
         for argument in sorted(casts, key=lambda a: -self.file.span(a).end):
             end = self.file.span(argument).end - start
             encoded = encoded[:end] + b".float()" + encoded[end:]
-        unit = self.editor.unit()
+        unit = self.editor.unit(self.file.indentation(statement))
         self.editor.insert_inside(statement, f"{header}\n{unit}{name} = {encoded.decode()}")
         self.editor.replace(call, name)
 

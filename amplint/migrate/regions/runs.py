@@ -55,7 +55,7 @@ class Runs:
         self.binds = {
             sink.statement: sink
             for sink in sinks.all
-            if sink.owner is owner and not _is_plain(sink.expression) and self.graph.is_graph(sink.expression)
+            if sink.owner is owner and not _is_light(sink.expression) and self.graph.is_graph(sink.expression)
         }
         self.found: list[Run] = []
         for block in blocks(owner):
@@ -82,6 +82,8 @@ class Runs:
             for node in header(statement):
                 if not isinstance(node, ast.Call) or self.facts.module_of(node) is None or id(node) in covered:
                     continue
+                if self.facts.trains(node):
+                    continue  # a method of a model that trains has regions of its own
                 read = {path for argument in node.args for path in paths_in(argument)}
                 read = {path for path in read if path in half or path.split(".", 1)[0] in half}
                 if not any(self._comes_from(path, statement, covered) for path in read):
@@ -234,8 +236,19 @@ def _changes_weights(function: Function) -> bool:
     )
 
 
-def _is_plain(node: ast.expr) -> bool:
-    """Whether a loss has a name of its own already."""
+def _is_light(node: ast.expr) -> bool:
+    """Whether autocast changes nothing of how a loss is computed of named values: by a mean, a sum of terms or a
+    division, as in `loss.mean()` and `loss / accumulation`."""
+    if isinstance(node, ast.Call):
+        if not isinstance(node.func, ast.Attribute) or node.args or node.keywords:
+            return False
+        return node.func.attr == "mean" and _is_light(node.func.value)
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.USub) and _is_light(node.operand)
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant):
+            return _is_light(node.left) and isinstance(node.right.value, (int, float)) and node.right.value >= 1
+        return isinstance(node.op, (ast.Add, ast.Sub, ast.Div)) and _is_light(node.left) and _is_light(node.right)
     while isinstance(node, ast.Subscript):
         node = node.value
     return bool(path_of(node))

@@ -131,7 +131,7 @@ class Sinks:
         found = []
         for call in self.file.values.calls(sink.owner):
             value = self.file.values.argument(call, sink.owner, parameter)
-            if value is not None and self.graph(owner_of(self.file, call)).is_graph(value):
+            if value is not None and self._brings_graph(value, call, owner_of(self.file, call)):
                 found.append(self._sink(call, value, False))
         return found
 
@@ -160,7 +160,7 @@ class Sinks:
         return found
 
     def _brings_graph(self, value: ast.expr, call: ast.Call, owner: Function | ast.Module) -> bool:
-        """Whether what a call puts into a container has a graph, which nothing has that was computed without
+        """Whether what a call gets or puts into a container has a graph, which nothing has that was computed without
         gradients."""
         graph = self.graph(owner)
         if not graph.is_graph(value) or self.file.regions.without_grad(call):

@@ -56,7 +56,8 @@ def join(facts: Facts, scalers: Scalers, editor: Editor) -> None:
             quoted = file.segment(loaded.slice).replace(key, keys[key])
             source = path_of(loaded.value)
             given = f"{text} is not None and " if _is_optional(file, scalers, statement) else ""
-            code = f"if {given}{source}.get({quoted}):\n{editor.unit()}{text}.load_state_dict({source}[{quoted}])"
+            unit = editor.unit(file.indentation(statement))
+            code = f"if {given}{source}.get({quoted}):\n{unit}{text}.load_state_dict({source}[{quoted}])"
             editor.insert_after(statement, code)
 
 
