@@ -192,6 +192,8 @@ class ContextReader:
                 found |= self.devices(value.value)
             elif isinstance(value, ast.Call) and value.args and self._file.resolve(value.func) == ("torch.device",):
                 found |= self.devices(value.args[0])
+            elif isinstance(value, ast.Call) and "torch.cuda.current_device" in self._file.resolve(value.func):
+                found.add("cuda")  # its number
         if isinstance(node, ast.Attribute) and node.attr == "type":
             found |= self.devices(node.value)
         return frozenset(found)

@@ -70,3 +70,52 @@ def test_indices_that_go_to_numpy_keep_their_type() -> None:
     assert result.text.endswith(
         f"        {REGION}\n            found = model(x.to(device)).argmax(1)\n        print(found.cpu().numpy())\n"
     )
+
+
+MOVE = "x, y = x.to(device), y.to(device)"
+
+
+@pytest.mark.parametrize(
+    ("inside", "after"),
+    [
+        (["output = model(x)"], ["hits += (output.cpu().numpy().argmax(1) == y.cpu().numpy()).sum()"]),
+        (
+            ["outputs = model(x)"],
+            ["logits = outputs.logits", "hits += (torch.argmax(logits, dim=-1) == y).sum().item()"],
+        ),
+        (["outputs = model(x)"], ["hits += (outputs[0].argmax(1) == y).sum().item()"]),
+        (
+            ["output = model(x)", "_, index = torch.max(output, 1)", "loss = nn.functional.cross_entropy(output, y)"],
+            ["hits += torch.sum(index == y.data)"],
+        ),
+        (
+            ["output = model(x)", "flat = output.view(-1, 3)", "hits += nn.functional.cross_entropy(flat, y).item()"],
+            ["found.append(len(x))"],
+        ),
+        (
+            ["output, hits = model(x, hits)", "loss = nn.functional.cross_entropy(output, y)"],
+            ["hits = tuple(part.detach() for part in hits)"],
+        ),
+    ],
+)
+def test_an_output_is_followed_to_a_loss_an_order_or_back_into_the_model(inside: list[str], after: list[str]) -> None:
+    text = SCRIPT.format("\n        ".join([MOVE, *inside, *after]))
+    result = migrate_source(text, "train.py", Settings(), Options())
+    assert [(loop.line, loop.status) for loop in result.loops] == [(7, "migrated"), (14, "migrated")]
+    assert (
+        f"        {MOVE}\n        {REGION}\n            " + "\n            ".join(inside) + "\n        " in result.text
+    )
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "logits = model(x).logits\n        hits += (logits > 0).sum()",
+        "outputs = model(x)\n        logits = outputs.logits\n        hits += (logits > 0).sum()",
+        "outputs = model(x)\n        values = outputs.detach().cpu().numpy()\n        hits += (values > 0).sum()",
+        "output, hits = model(x, hits)\n        found.append(hits)",
+    ],
+)
+def test_values_are_followed_too(after: str) -> None:
+    result = migrate_source(SCRIPT.format(f"{MOVE}\n        {after}"), "train.py", Settings(), Options())
+    assert [loop.status for loop in result.loops] == ["migrated", "partly"]

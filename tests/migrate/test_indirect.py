@@ -240,3 +240,65 @@ def test_a_function_that_is_handed_on_is_adapted() -> None:
     direct = body.replace("torch.utils.checkpoint.checkpoint(f, x)", "f(x)")
     reasons = [migrate_source(HEAD + text, "train.py").loops[0].reason for text in (body, direct)]
     assert reasons[0] == reasons[1]
+
+
+WEIGHTS = """\
+import torch
+import torch.nn.functional as F
+
+w1, b1 = torch.randn(4, 8, requires_grad=True), torch.zeros(8, requires_grad=True)
+w2 = torch.randn(8, 2, requires_grad=True)
+optimizer = torch.optim.SGD([w1, b1, w2], lr=0.1)
+
+
+def forward(x):
+    return F.relu(x @ w1 + b1) @ w2
+
+
+for i in range(3):
+    x, y = torch.randn(4, 4), torch.randn(4, 2)
+    out = forward(x)
+    loss = F.mse_loss(out, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+
+
+def test_a_function_that_computes_with_weights_of_the_module_is_a_forward() -> None:
+    assert judge(WEIGHTS) == Verdict(RIGHT)
+    text = migrate_source(WEIGHTS).text
+    assert "        out = forward(x)\n        loss = F.mse_loss(out, y)\n    optimizer.zero_grad()\n" in text
+
+
+def test_weights_that_no_optimizer_steps_stay_refused() -> None:
+    text = WEIGHTS.replace("    optimizer.step()\n", "    with torch.no_grad():\n        w1 -= 0.1 * w1.grad\n")
+    assert {loop.status for loop in migrate_source(text).loops} == {"refused"}
+
+
+def test_a_function_that_detaches_itself_through_tuples_is_no_forward() -> None:
+    body = """
+    def detached(state):
+        if isinstance(state, torch.Tensor):
+            return state.detach()
+        return tuple(detached(part) for part in state)
+
+    state = torch.zeros(4, 4)
+    for x, y in batches:
+        state = detached(state)
+        optimizer.zero_grad()
+        out, state = model(x, state)
+        loss = F.mse_loss(out, y)
+        loss.backward()
+        optimizer.step()
+    """
+    expected = f"""
+        state = detached(state)
+        optimizer.zero_grad()
+        {REGION}
+            out, state = model(x, state)
+            loss = F.mse_loss(out, y)
+        scaler.scale(loss).backward()
+    """
+    assert textwrap.indent(textwrap.dedent(expected), "    ").strip() in migrated(body)

@@ -203,3 +203,31 @@ def test_a_device_is_no_function_and_no_number(name: str) -> None:
         head + body + MAKE.format(kind="SGD") + LOOP.replace("net", "model"), "train.py"
     ).text.splitlines()
     assert 'scaler = torch.amp.GradScaler("cuda", enabled=torch.cuda.is_available())' in text
+
+
+def test_the_number_of_the_current_gpu_is_a_device() -> None:
+    text = """
+import torch
+from torch import nn
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.device = "cpu"
+        if torch.cuda.is_available():
+            self.device = torch.cuda.current_device()
+            self.model = nn.DataParallel(self.model).to(self.device)
+
+    def fit(self, batches):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(self.model(x.to(self.device)), y.to(self.device))
+            loss.backward()
+            optimizer.step()
+
+Trainer(nn.Linear(2, 1)).fit([(torch.ones(3, 2), torch.ones(3, 1))])
+"""
+    lines = [line.strip() for line in migrate_source(text).text.splitlines()]
+    assert 'scaler = torch.amp.GradScaler("cuda", enabled=torch.device(self.device).type == "cuda")' in lines
+    assert "device_type=torch.device(self.device).type, dtype=torch.float16, enabled=scaler.is_enabled()" in lines

@@ -11,7 +11,7 @@ from amplint.migrate.facts import Facts
 from amplint.migrate.numerics import states
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.regions.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, position, walk
+from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, paths_in, position, statements_in, walk
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -21,7 +21,14 @@ _HARMLESS = frozenset(
 )
 _INDICES = frozenset(("argmax", "argmin", "argsort"))
 _INDICES_TORCH = frozenset(f"torch.{name}" for name in _INDICES)
-_HARMLESS_TORCH = frozenset(f"torch.{name}" for name in ("max", "argmax", "topk", "argsort", "sort", "numel"))
+_HARMLESS_TORCH = frozenset(
+    (*(f"torch.{name}" for name in ("max", "argmax", "topk", "argsort", "sort", "numel")), "numpy.argmax")
+)
+_WITH_INDICES = frozenset(("max", "min", "topk", "sort"))
+"""What gives values and their indices."""
+_SAME_METHODS = frozenset(("detach", "cpu", "float", "numpy", "to_tuple"))
+_SAME_ATTRIBUTES = frozenset(("data", "logits", "loss"))
+"""What gives the tensor itself, or one of those that an output object holds."""
 
 
 class Evaluation(NamedTuple):
@@ -117,7 +124,15 @@ def _plan(facts: Facts, sinks: Sinks, owner: Function | ast.Module, block: list[
     ):
         return left("the model is called inside a larger statement; write `output = model(...)` on a line of its own")
     outputs = {path_of(t) for i in forwards if i not in indices for t in targets_of(block[i])}
-    losses_at = [i for i, s in enumerate(block) if i >= forwards[0] and _is_loss(facts, s, outputs)]
+    reshaped = set(outputs)
+    losses_at = []
+    for i, statement in enumerate(block[forwards[0] :], forwards[0]):
+        if _is_loss(facts, statement, reshaped):
+            losses_at.append(i)
+        elif isinstance(statement, ast.Assign) and reshaped & graph.value_paths(statement.value):
+            if not graph.is_graph(statement.value):
+                continue
+            reshaped.update(path_of(target) for target in targets_of(statement) if isinstance(target, ast.Name))
     last = max([*forwards, *losses_at])
     run = block[forwards[0] : last + 1]
     if any(blocks(s) or isinstance(s, (*FUNCTIONS, ast.Return)) for s in run):
@@ -128,22 +143,67 @@ def _plan(facts: Facts, sinks: Sinks, owner: Function | ast.Module, block: list[
                 return left("it yields")
     grown = True
     half = set(outputs)
+    fed = _fed_back(facts, run)
+    aliases = set()
     while grown:
         grown = False
-        for statement in run:
-            if isinstance(statement, ast.Assign) and not _is_loss(facts, statement, outputs):
-                for target in targets_of(statement):
-                    if path_of(target) not in half and graph.is_graph(statement.value):
-                        half.add(path_of(target))
-                        grown = True
+        for statement in statements_in(owner):
+            if not isinstance(statement, ast.Assign):
+                continue
+            if statement in run and not _is_loss(facts, statement, reshaped):
+                found = _valued_targets(facts, statement) if graph.is_graph(statement.value) else []
+            elif position(statement) > position(run[-1]) and path_of(_same(statement.value)) in half:
+                found = [path_of(target) for target in targets_of(statement) if isinstance(target, ast.Name)]
+                if len(found) == len(targets_of(statement)):
+                    aliases.add(statement)
+            else:
+                continue
+            grown |= not half.issuperset(found)
+            half.update(found)
     for use in walk(owner):
         if isinstance(use, (ast.Name, ast.Attribute)) and path_of(use) in half and isinstance(use.ctx, ast.Load):
             statement = file.statement(use)
-            if statement in run or position(use) < position(run[0]):
+            if statement in run or position(use) < position(run[0]) or statement in aliases:
                 continue
+            if path_of(use) in fed and isinstance(statement, ast.Assign) and _assigns(statement, path_of(use)):
+                continue  # a state on its way back into the model: `hidden = detach(hidden)`
             if not _is_harmless(facts, use):
                 return left("what is computed from the model's output would change with the precision")
     return Evaluation(line, Run(run[0], run[-1], tuple(run)), "", module)
+
+
+def _fed_back(facts: Facts, run: list[ast.stmt]) -> set[str]:
+    """The paths that the models of a run are given."""
+    calls = [n for s in run for n in walk(s) if isinstance(n, ast.Call) and facts.module_of(n) is not None]
+    return {path for call in calls for argument in call.args for path in paths_in(argument)}
+
+
+def _assigns(statement: ast.Assign, path: str) -> bool:
+    return [path_of(target) for target in targets_of(statement)] == [path]
+
+
+def _valued_targets(facts: Facts, statement: ast.Assign) -> list[str]:
+    """The paths that a statement gives values; `_, index = torch.max(output, 1)` gives the second one whole numbers."""
+    targets = targets_of(statement)
+    call = statement.value
+    if len(targets) == 2 and isinstance(call, ast.Call):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if name in _WITH_INDICES and facts.module_of(call) is None:
+            targets = targets[:1]
+    return [path_of(target) for target in targets if path_of(target) != "_"]
+
+
+def _same(value: ast.expr) -> ast.expr:
+    """The output that an expression gives as it is, on another device or as another kind of array, or a part of."""
+    while True:
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME_METHODS:
+            value = value.func.value
+        elif (isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant)) or (
+            isinstance(value, ast.Attribute) and value.attr in _SAME_ATTRIBUTES
+        ):
+            value = value.value
+        else:
+            return value
 
 
 def _is_of_indices(facts: Facts, statement: ast.stmt) -> bool:
@@ -187,9 +247,18 @@ def _is_harmless(facts: Facts, use: ast.expr, depth: int = 0) -> bool:
     file = facts.file
     value: ast.AST = use
     parent = file.parent(value)
-    while isinstance(parent, ast.Attribute) and parent.attr in ("data", "detach", "cpu"):
-        above = file.parent(parent)
-        value = above if isinstance(above, ast.Call) and above.func is parent else parent
+    while True:
+        above = file.parent(parent) if parent is not None else None
+        if isinstance(parent, ast.Attribute) and isinstance(above, ast.Call) and above.func is parent:
+            if parent.attr not in _SAME_METHODS:
+                break
+            value = above
+        elif (isinstance(parent, ast.Attribute) and parent.attr in _SAME_ATTRIBUTES) or (
+            isinstance(parent, ast.Subscript) and parent.value is value and isinstance(parent.slice, ast.Constant)
+        ):
+            value = parent
+        else:
+            break
         parent = file.parent(value)
     if isinstance(parent, ast.Attribute):
         return parent.attr in _HARMLESS

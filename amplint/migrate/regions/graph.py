@@ -52,8 +52,16 @@ _DEPTH = 4
 class Graph:
     """The statements of one function, or of the module, that make nodes of graphs that reach a backward."""
 
-    def __init__(self, facts: Facts, owner: Function | ast.Module, given: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        owner: Function | ast.Module,
+        given: frozenset[str] = frozenset(),
+        within: frozenset[ast.AST] = frozenset(),
+    ) -> None:
+        """`given` are the parameters that have a graph, `within` the functions that are looked at already."""
         self.facts = facts
+        self._within = within | {owner}
         self.file: SourceFile = facts.file
         self.owner = owner
         self.statements = list(statements_in(owner))
@@ -169,14 +177,17 @@ class Graph:
 
     def _returns_graph(self, function: Function, given: bool, depth: int) -> bool:
         """Whether a function of the file returns something with a graph, given arguments that have one or not."""
-        if function in self.facts.trainers:
-            return False
-        if not given and not any(self.is_source(node) for node in ast.walk(function) if isinstance(node, ast.Call)):
+        if function in self.facts.trainers or (function in self._within and depth):
+            return False  # what a recursion returns is what the function returns elsewhere
+        if (
+            not given
+            and not any(self.is_source(node) for node in ast.walk(function) if isinstance(node, ast.Call))
+            and not self._reads_outer_parameter(function)
+        ):
             return False
         arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-        inner = Graph(
-            self.facts, function, frozenset(a.arg for a in arguments if a.arg != "self") if given else frozenset()
-        )
+        names = frozenset(a.arg for a in arguments if a.arg != "self") if given else frozenset()
+        inner = Graph(self.facts, function, names, self._within)
         return any(inner.is_graph(value, depth + 1) for value in returns(function))
 
     def is_parameter(self, node: ast.expr) -> bool:
@@ -220,11 +231,24 @@ class Graph:
     def _holds_source(self, function: Function) -> bool:
         if function in self._active or function in self.facts.trainers:
             return False
+        if self._reads_outer_parameter(function):
+            return True
         self._active.add(function)
         try:
             return any(self.is_source(node) for node in ast.walk(function) if isinstance(node, ast.Call))
         finally:
             self._active.discard(function)
+
+    def _reads_outer_parameter(self, function: Function) -> bool:
+        """Whether a function computes with weights that the module made with `requires_grad`, as in `x @ w1 + b1`."""
+        scope = self.file.names.scopes.get(function)
+        return scope is not None and any(
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Load)
+            and node.id not in scope.bindings
+            and self.is_parameter(node)
+            for node in ast.walk(function)
+        )
 
     # -- backward -----------------------------------------------------------------------------------------------------
 
