@@ -15,7 +15,7 @@ from amplint.migrate import elsewhere
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
-from amplint.migrate.gradients import closures, overflow
+from amplint.migrate.gradients import closures, overflow, twice
 from amplint.migrate.gradients.writing import Protocol
 from amplint.migrate.lines import take_apart
 from amplint.migrate.model import (
@@ -262,9 +262,11 @@ class _Plan:
         inner = [node for function in self.numerics.functions for node in walk(function)]
         reached = [*inner, *(node for run in every for node in run.nodes())]
         check_lambdas(self.facts, reached)
-        Neighbours(self.file, self.options).check(reached)
+        neighbours = Neighbours(self.file, self.options)
+        neighbours.check(reached)
         cast_for_readers(self.facts, self.editor, every, self.numerics.half)
         if self.options.dtype != "bfloat16":
+            twice.check(self.facts, self.sinks, neighbours.makes_module)
             self.protocol.prove()
 
     def evaluate(self, evaluations: list[evaluation.Evaluation]) -> None:

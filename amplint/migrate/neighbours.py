@@ -55,6 +55,13 @@ class Neighbours:
                 if runs:
                     self._check(call, other, definition)
 
+    def makes_module(self, call: ast.Call) -> bool:
+        """Whether a call makes a module whose class another file defines."""
+        return os.path.isfile(self.file.filename) and any(
+            isinstance(definition, ast.ClassDef) and self.facts(other).is_module_class(definition)
+            for other, definition in self._definitions(self.file, call.func, _HOPS)
+        )
+
     def facts(self, file: SourceFile) -> Facts:
         """The facts of another file."""
         if file not in self._facts:

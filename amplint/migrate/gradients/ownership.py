@@ -141,7 +141,7 @@ class Ownership:
     def _given(self, root: ast.AST, depth: int) -> set[Model] | None:
         """The models whose parameters an expression names; None where it names others too."""
         found: set[Model] = set()
-        if any(_is_filtered(node) for node in ast.walk(root)):
+        if any(is_filtered(node) for node in ast.walk(root)):
             return None
         targets = [g.target for node in ast.walk(root) for g in getattr(node, "generators", ())]
         own = {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
@@ -229,15 +229,15 @@ class Ownership:
         """Whether two sets of models share parameters; a model has those of the models that it was made with."""
         for mine in one:
             for theirs in other:
-                if mine.maker is theirs.maker and _related(mine.part, theirs.part):
+                if mine.maker is theirs.maker and related(mine.part, theirs.part):
                     return True
         if depth > 3:
             return False
-        return any(self.overlap(p, other, depth + 1) for m in one if (p := self._parts(m))) or any(
-            self.overlap(one, p, depth + 1) for m in other if (p := self._parts(m))
+        return any(self.overlap(p, other, depth + 1) for m in one if (p := self.parts(m))) or any(
+            self.overlap(one, p, depth + 1) for m in other if (p := self.parts(m))
         )
 
-    def _parts(self, model: Model) -> frozenset[Model]:
+    def parts(self, model: Model) -> frozenset[Model]:
         """The models that a model was made with."""
         if not isinstance(model.maker, ast.Call):
             return frozenset()
@@ -351,7 +351,7 @@ def is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _is_filtered(node: ast.AST) -> bool:
+def is_filtered(node: ast.AST) -> bool:
     """Whether only some of several parameters are taken, by something else than that they need gradients."""
     if isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
         return any("requires_grad" not in ast.unparse(test) for g in node.generators for test in g.ifs)
@@ -359,5 +359,5 @@ def _is_filtered(node: ast.AST) -> bool:
     return bool(is_filter) and "requires_grad" not in ast.unparse(node.args[0])  # type: ignore[attr-defined]
 
 
-def _related(one: str, other: str) -> bool:
+def related(one: str, other: str) -> bool:
     return one == other or one.startswith(other + ".") or other.startswith(one + ".")
