@@ -10,6 +10,8 @@ import ast
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from amplint.facts.overrides import Overrides
+
 if TYPE_CHECKING:
     from amplint.names import Binding
     from amplint.source import SourceFile
@@ -48,6 +50,7 @@ class Values:
         self._made: dict[ast.expr, tuple[ast.ClassDef | str | None, ...]] = {}
         self._bodies: dict[Function | None, list[ast.AST]] = {}
         self._steps = 0
+        self._overrides = Overrides(file, self)
 
     # -- values -------------------------------------------------------------------------------------------------------
 
@@ -155,9 +158,11 @@ class Values:
             return (None,)
         found: list[tuple[ast.AST | None, ...]] = []
         for cls in self.lineage(owner):
-            method = _member(cls, node.attr)
+            method = member(cls, node.attr)
             if method is not None:
                 return (method,)
+            found += [self.of(v) if v is not None else (None,) for v in self.assigned(cls, node.attr)]
+        for cls in self._overrides.subclasses(owner) if not found else ():
             found += [self.of(v) if v is not None else (None,) for v in self.assigned(cls, node.attr)]
         return _union(*found) if found else (None,)
 
@@ -246,7 +251,7 @@ class Values:
     def method(self, cls: ast.ClassDef, name: str) -> Function | None:
         """A method of a class or of its bases in the file."""
         for entry in self.lineage(cls):
-            found = _member(entry, name)
+            found = member(entry, name)
             if found is not None:
                 return found
         return None
@@ -322,8 +327,15 @@ class Values:
         if self._file.resolve(func):
             return ()
         if isinstance(func, ast.Attribute) and not is_self(func.value):
+            if isinstance(func.value, ast.Call) and path_of(func.value.func) == "super" and func.attr != "__init__":
+                cls = self.enclosing_class(call)
+                above = self.lineage(cls)[1:] if cls is not None else ()
+                return tuple(m for entry in above if (m := member(entry, func.attr)) is not None)[:1]
             return self._methods_of(func.value, (func.attr,)) if func.attr in self._method_names else ()
         found = tuple(value for value in self.of(func) if isinstance(value, _FUNCTIONS))
+        if isinstance(func, ast.Attribute) and func.attr in self._method_names:
+            cls = self.enclosing_class(func)
+            found = self._overrides.of(cls, func.attr, found) if cls is not None else found
         if found or not {"forward", "__call__"} & self._method_names:
             return found
         return self._methods_of(func, ("forward", "__call__"))
@@ -424,7 +436,8 @@ def path_of(node: ast.expr) -> str:
     return ""
 
 
-def _member(cls: ast.ClassDef, name: str) -> Function | None:
+def member(cls: ast.ClassDef, name: str) -> Function | None:
+    """The method that a class itself defines under a name."""
     for statement in cls.body:
         if isinstance(statement, _FUNCTIONS) and statement.name == name:
             return statement

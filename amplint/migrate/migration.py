@@ -12,6 +12,7 @@ from amplint.edits import apply_fixes, parses
 from amplint.facts.values import path_of
 from amplint.migrate import device as devices
 from amplint.migrate import elsewhere
+from amplint.migrate.comparison import edits_between, new_faults
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
@@ -42,7 +43,7 @@ from amplint.migrate.scalers import checkpoints
 from amplint.migrate.scalers.making import DTYPE_FUNCTION, Scalers, free_name
 from amplint.migrate.screening import screen, watched_gradients
 from amplint.migrate.tree import LOOPS, chain, owner_of, walk
-from amplint.model import Applicability, Edit, Fix, Span
+from amplint.model import Applicability, Edit, Fix
 from amplint.settings import DEFAULT, Settings
 from amplint.source import SourceFile
 
@@ -98,7 +99,7 @@ def migrate_source(
 def _on_old_rows(text: str, spread: str, result: MigrationResult, rows: list[int]) -> MigrationResult:
     """A result on a text whose lines were taken apart, told of the text as it was."""
     new = text if result.text == spread else result.text
-    edits = _edits(text, new)
+    edits = edits_between(text, new)
     loops = [
         loop._replace(
             line=rows[loop.line - 1],
@@ -191,12 +192,12 @@ def _migrated(
     new = _apply(file.text, plan.finish())
     if options.dtype != "bfloat16":
         new = checkpoints.with_fix(file, new)
-    faults = _new_faults(file, new)
+    faults = new_faults(file, new)
     if objection := next((text for code, text in faults if code != checkpoints.UNSAVED), ""):
         if with_evaluation and any(e.run is not None for e in evaluations):
             raise _EvaluationError(objection)
         raise RefusalError(ast.Module([], []), objection)
-    edits = _edits(file.text, new)
+    edits = edits_between(file.text, new)
     notes = [] if options.device == "cpu" or devices.uses_gpu(file) else [_NO_GPU]
     if options.dtype != "bfloat16" and (watch := watched_gradients(file)) is not None:
         notes.append(f"line {watch.lineno}: the gradients that wandb.watch logs are scaled from now on")
@@ -226,6 +227,7 @@ class _Plan:
         self.protocol = Protocol(facts, sinks, self.scalers, self.editor)
         self.numerics = Numerics(facts, sinks, self.editor, options)
         self.kinds: dict[Run, str] = {}
+        self._apart: list[tuple[Run, RefusalError]] = []
 
     def training(self) -> None:
         """Regions, the gradient side and the scaler."""
@@ -255,6 +257,8 @@ class _Plan:
         if self.options.dtype != "bfloat16":
             checkpoints.join(self.facts, self.scalers, self.editor)
             self.scalers.write()
+        for run, refusal in self._apart:
+            self._region_apart(run, refusal)
         every = [run for found in runs.values() for run in found if self.kinds[run]]
         gains.check(self.facts, every)
         penalties.islands(self.kinds)
@@ -301,7 +305,12 @@ class _Plan:
         device = self._device(run.first, self._module(run))
         enabled = device.on_cuda
         if self.options.dtype != "bfloat16" and (enabled or self.options.flag or self.options.dtype == "auto"):
-            scaler = self.scalers.text_for(self.protocol.in_view.at(run.first), run.first)
+            try:
+                optimizers = self.protocol.in_view.at(run.first)
+            except RefusalError as refusal:
+                self._apart.append((run, refusal))
+                return
+            scaler = self.scalers.text_for(optimizers, run.first)
             enabled = f"{scaler}.is_enabled()"
             optional = self.file.values.enclosing_function(run.first) in self.scalers.optional
             if self.options.dtype == "auto" or (optional and enabled):
@@ -311,6 +320,13 @@ class _Plan:
         else:
             enabled = self._switched(enabled, run.first)
         self._wrap(run, device, enabled)
+
+    def _region_apart(self, run: Run, refusal: RefusalError) -> None:
+        """A region from which no scaler can be reached: it asks for the device as all scalers do, or is refused."""
+        device = self._device(run.first, self._module(run))
+        if self.scalers.switches != {device.on_cuda}:
+            raise refusal
+        self._wrap(run, device, self._switched(device.on_cuda, run.first))
 
     def _switched(self, enabled: str, at: ast.stmt) -> str:
         """A condition, together with the switch that the user asked for."""
@@ -416,33 +432,3 @@ def _apply(text: str, edits: tuple[Edit, ...]) -> str:
     if not composition.applied or not parses(composition.text):
         raise RefusalError(ast.Module([], []), "the edits that are needed get in each other's way")
     return composition.text
-
-
-def _new_faults(file: SourceFile, new: str) -> list[tuple[str, str]]:
-    """What the rules have against the new text that they did not have against the old one: codes and reasons."""
-    from amplint.check import check_source
-
-    settings = file.settings._replace(
-        select=("DEFAULT",), ignore=(), extend_select=(), extend_ignore=(), per_file_ignores=()
-    )
-    before = {(d.code, d.message) for d in check_source(file.text, file.filename, settings)}
-    return [
-        (found.code, f"the result would have a fault, {found.code} {found.name}: {found.message}")
-        for found in check_source(new, file.filename, settings)
-        if (found.code, found.message) not in before
-    ]
-
-
-def _edits(old: str, new: str) -> tuple[Edit, ...]:
-    """The change from one text to another in whole lines, as byte spans of the old one."""
-    from difflib import SequenceMatcher
-
-    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    starts = [0]
-    for line in before:
-        starts.append(starts[-1] + len(line.encode("utf-8", "surrogatepass")))
-    found = []
-    for tag, i, j, k, m in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if tag != "equal":
-            found.append(Edit(Span(starts[i], starts[j]), "".join(after[k:m])))
-    return tuple(found)

@@ -270,11 +270,16 @@ class Gradients:
                 for optimizer in self.ownership.optimizers(node.func.value, names):  # type: ignore[attr-defined]
                     self._step(optimizer, state, node)
             else:
-                for function in self.file.values.functions(node):
-                    if function in self._functions:
-                        self._call(function, node, state, names)
+                functions = self.file.values.functions(node)
+                if any(function in self._functions for function in functions):
+                    end = join(*(self._call(function, node, state.copy(), names) for function in functions))
+                    if end is not None:
+                        state.stages, state.seen, state.cleared = end.stages, end.seen, end.cleared
 
-    def _call(self, function: Function, call: ast.Call, state: State, names: Names) -> None:
+    def _call(self, function: Function, call: ast.Call, state: State, names: Names) -> State | None:
+        """The state behind a call, which may be of one of several functions."""
+        if function not in self._functions:
+            return state
         optimizers: dict[str, tuple[Optimizer, ...]] = {}
         models: dict[str, frozenset[Model] | None] = {}
         for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
@@ -288,9 +293,7 @@ class Gradients:
                 self.known.update(optimizers[arg.arg])
             elif self.facts.is_module(value):
                 models[arg.arg] = self.ownership.models(value, names)
-        end = self._function(function, state.copy(), Names(optimizers, models))
-        if end is not None:
-            state.stages, state.seen, state.cleared = end.stages, end.seen, end.cleared
+        return self._function(function, state, Names(optimizers, models))
 
     def _holds_optimizers(self, node: ast.expr) -> bool:
         values = self.file.values.of(node)

@@ -9,7 +9,19 @@ from amplint.facts.values import Function, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.gradients.stages import Plan
 from amplint.migrate.model import RefusalError
-from amplint.migrate.tree import FUNCTIONS, base_path, blocks, chain, lift, overlaps, owner_of, position, walk
+from amplint.migrate.tree import (
+    FUNCTIONS,
+    LOOPS,
+    base_path,
+    blocks,
+    chain,
+    lift,
+    loops_of,
+    overlaps,
+    owner_of,
+    position,
+    walk,
+)
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -20,12 +32,15 @@ class OptimizersInView:
 
     def __init__(self, facts: Facts, steps_of: dict[Function | ast.Module, list[ast.Call]]) -> None:
         self.file: SourceFile = facts.file
+        self.facts = facts
         self.steps_of = steps_of
 
     def at(self, place: ast.AST) -> list[ast.expr]:
         """The optimizers that step on the graphs or gradients of a function, as they are written there."""
         owner = owner_of(self.file, place)
         found = self._optimizers_in(owner, set()) or self._optimizers_above(owner, set())
+        if not found:
+            found = self._optimizers_beside(place)
         if not found:
             raise RefusalError(
                 place,
@@ -85,8 +100,45 @@ class OptimizersInView:
                 found += self._inside(optimizer, owner, call, caller)
         return found
 
+    def _optimizers_beside(self, place: ast.AST) -> list[ast.expr]:
+        """The optimizers that other methods of an object step, of whose class the file makes one object at most: what
+        its users call in turn (`trainer.forward(x)`, `trainer.backward()`, `trainer.step()`) is of that one."""
+        cls = self.file.values.enclosing_class(place)
+        if cls is None or not self._is_one(cls):
+            return []
+        family = self.file.values.lineage(cls)
+        return [
+            step.func.value  # type: ignore[attr-defined]
+            for owner, steps in self.steps_of.items()
+            if self.file.values.enclosing_class(steps[0]) in family and isinstance(owner, FUNCTIONS)
+            for step in steps
+            if base_path(step.func.value).startswith("self.")  # type: ignore[attr-defined]
+        ]
+
+    def _is_one(self, cls: ast.ClassDef) -> bool:
+        """Whether a file makes at most one object of a class and of those that extend it."""
+        kinds = [
+            c for c in self.file.names.scopes if isinstance(c, ast.ClassDef) and cls in self.file.values.lineage(c)
+        ]
+        uses = [use for kind in kinds for use in self.file.names.loads.get(kind.name, ())]
+        made = [use for use in uses if not isinstance(self.file.parent(use), ast.ClassDef)]
+        if any(not isinstance(self.file.parent(use), ast.Call) for use in made) or len(made) > 1:
+            return False
+        node: ast.AST | None = made[0] if made else None
+        while node is not None:
+            node = self.file.parent(node)
+            if isinstance(node, FUNCTIONS):
+                calls = self.file.values.calls(node)
+                if len(calls) > 1 or any(loops_of(self.file, self.file.statement(call)) for call in calls):
+                    return False
+            if isinstance(node, (*LOOPS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)):
+                return False
+        return True
+
     def _same_self(self, call: ast.Call, function: Function) -> bool:
         """Whether `self` in a function that is called is that of the caller: a method's, or a closure's in a method."""
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+            return path_of(call.func.value.func) == "super"
         around = self.file.values.enclosing_function(function)
         return path_of(call.func).startswith("self.") or (around is not None and around is owner_of(self.file, call))
 

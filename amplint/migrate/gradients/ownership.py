@@ -301,7 +301,7 @@ class Ownership:
         if trace.unknown:
             return Reach(None, None)
         # A backward needs some graph: where there is one model that can give it, that has.
-        found = trace.sure or (trace.may if len(trace.may) == 1 else set())
+        found = trace.sure or (trace.may if len(trace.may) == 1 and not trace.forks else set())
         sure = frozenset(m for m in found if m.maker in self._renewed or not self.contains(self.frozen, {m}))
         return Reach(frozenset(trace.may), sure)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function, path_of
+from amplint.facts.values import Function, is_self, path_of
 from amplint.migrate.regions.graph import Graph
 from amplint.migrate.tree import (
-    FUNCTIONS,
     LOOPS,
     assigned_paths,
     chain,
     lift,
     may_be_skipped,
+    owner_of,
     paths_in,
     position,
     statements_in,
@@ -42,6 +42,7 @@ class Trace:
         self.may: set[Model] = set()
         self.sure: set[Model] = set()
         self.unknown = False
+        self.forks = False
         self._seen: set[tuple[str, ast.stmt, bool]] = set()
         self._left = _BUDGET
 
@@ -72,9 +73,7 @@ class Trace:
         if self.file.regions.without_grad(call):
             return
         arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-        module = self.facts.module_of(call)
-        if module is None and self.facts.is_module(func):
-            module = func  # a trainer's `self.net`, whose class the file defines
+        module = self._module(call)
         if module is not None:
             self._add(self.ownership.models(module, self.names), sure)
             stack += [(argument, sure) for argument in arguments]
@@ -84,8 +83,7 @@ class Trace:
             return
         functions = self.file.values.functions(call)
         if functions:
-            for function in functions:
-                self._helper(function, call, sure)
+            self._helpers(functions, call, sure)
         elif not self.file.resolve(func) and not isinstance(func, ast.Attribute) and self.graph.is_source(call):
             self.unknown = True
         for argument in arguments:
@@ -94,9 +92,23 @@ class Trace:
         if isinstance(func, ast.Attribute) and not self.file.resolve(func):
             stack.append((func.value, sure))
 
-    def _helper(self, function: ast.AST, call: ast.Call, sure: bool) -> None:
+    def _module(self, call: ast.Call) -> ast.expr | None:
+        """The module that a call runs; a trainer's `self.net`, whose class the file defines, is one too."""
+        module = self.facts.module_of(call)
+        return call.func if module is None and self.facts.is_module(call.func) else module
+
+    def _helpers(self, functions: tuple[Function, ...], call: ast.Call, sure: bool) -> None:
+        """Add the models that one of several functions runs; sure are those that all of them run."""
+        before, shared = self.sure, None
+        for function in functions:
+            self.sure = set()
+            self._helper(function, call, sure)
+            shared = self.sure if shared is None else shared & self.sure
+        self.sure = before | (shared or set())
+        self.forks |= len(functions) > 1
+
+    def _helper(self, function: Function, call: ast.Call, sure: bool) -> None:
         """Add the models that a helper runs, by its parameters."""
-        assert isinstance(function, FUNCTIONS)
         given: dict[str, frozenset[Model] | None] = {}
         for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
             value = self.file.values.argument(call, function, arg.arg)
@@ -104,14 +116,25 @@ class Trace:
                 given[arg.arg] = self.ownership.models(value, self.names)
         inner = self.names._replace(optimizers={}, models=given)
         for node in walk(function):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and self._keeps_graph(node):
+                self.unknown = True  # what other methods computed comes into it
             if not isinstance(node, ast.Call) or self.file.regions.without_grad(node):
                 continue
-            if (module := self.facts.module_of(node)) is not None:
+            if (module := self._module(node)) is not None:
                 around = chain(self.file, self.file.statement(node))
                 skipped = any(isinstance(s, ast.If) for s in around) or self._returns_before(function, node)
                 self._add(self.ownership.models(module, inner), sure and not skipped)
             elif self.graph.is_source(node):
                 self.unknown = True
+
+    def _keeps_graph(self, node: ast.Attribute) -> bool:
+        """Whether methods of an object give an attribute of it a value with a graph."""
+        cls = self.file.values.enclosing_class(node) if is_self(node.value) else None
+        if cls is None or self.facts.is_module_class(cls) or self.facts.is_module(node):
+            return False
+        assigned = (v for entry in self.file.values.lineage(cls) for v in self.file.values.assigned(entry, node.attr))
+        graph = self.ownership.sinks.graph
+        return any(v is not None and graph(owner_of(self.file, v)).is_graph(v) for v in assigned)
 
     def _returns_before(self, function: Function, call: ast.Call) -> bool:
         """Whether a function may return before a call, without another forward in what it returns."""

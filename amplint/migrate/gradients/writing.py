@@ -40,6 +40,10 @@ _CLOSURE = "the optimizer gets a closure, which may run the model more than once
 _WRAPPED = "the optimizer is wrapped in another object; its inner optimizer must be given to the scaler"
 
 
+_DEPTH = 4
+"""Through how many functions a step is followed to the backward before it."""
+
+
 class Protocol:
     """The steps of one file, planned and written to an editor; raises `RefusalError` where an order can't be proved."""
 
@@ -203,16 +207,20 @@ class Protocol:
         stepped = {path_of(n.value) for n in ast.walk(step) if isinstance(n, ast.Attribute) and n.attr == "step"}
         return path_of(node.value) in stepped or self.facts.is_module(node.value)
 
-    def _check_callers(self, owner: Function | ast.Module, step: ast.Call) -> None:
+    def _check_callers(self, owner: Function | ast.Module, step: ast.Call, depth: int = 0) -> None:
         """A helper that only steps must be called after a backward wherever it is called."""
         calls = self.file.values.calls(owner) if isinstance(owner, FUNCTIONS) else ()
-        if not calls or owner in self._backward_functions:
+        if not calls or owner in self._backward_functions or depth > _DEPTH:
             raise RefusalError(step, "no backward() comes before this step on every path of an iteration")
         for call in calls:
-            if not self._has_backward_before(owner_of(self.file, call), self.file.statement(call)):
+            caller = owner_of(self.file, call)
+            if self._has_backward_before(caller, self.file.statement(call)):
+                continue
+            if isinstance(caller, ast.Module) or caller in self._backward_functions:
                 raise RefusalError(
                     call, "the optimizer is stepped here and no backward() comes before it on every path"
                 )
+            self._check_callers(caller, step, depth + 1)
 
     # -- updates ------------------------------------------------------------------------------------------------------
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.facts.values import Function, path_of
+from amplint.facts.values import Function, is_self, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 from amplint.migrate.regions.graph import Graph
-from amplint.migrate.tree import FUNCTIONS, MUTATORS, assigned_paths, base_path, blocks, owner_of
+from amplint.migrate.tree import FUNCTIONS, MUTATORS, assigned_paths, base_path, blocks, owner_of, paths_in
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -148,16 +148,34 @@ class Sinks:
                     continue
                 graph = self.graph(method)
                 for statement in graph.statements:
-                    if any(p == wanted and graph.is_graph(v) for p, v, _ in assigned_paths(statement)):
-                        if self.facts.is_module_class(entry) or wanted in _appended(statement):
-                            raise RefusalError(
-                                sink.call, f"the graph comes to this loss through `{wanted}`, filled elsewhere"
-                            )
-                        statements, _ = graph.slice(ast.parse(wanted, mode="eval").body, graph.statements[-1])
-                        self.nodes.setdefault(method, set()).update(graph.nodes_of({statement, *statements}))
-                        self.remote.add(method)
-                        found = True
+                    values = [v for p, v, _ in assigned_paths(statement) if p == wanted and graph.is_graph(v)]
+                    if not values:
+                        continue
+                    if self.facts.is_module_class(entry) or wanted in _appended(statement):
+                        raise RefusalError(
+                            sink.call, f"the graph comes to this loss through `{wanted}`, filled elsewhere"
+                        )
+                    statements, _ = graph.slice(ast.parse(wanted, mode="eval").body, graph.statements[-1])
+                    for value in values:
+                        statements |= graph.slice(value, statement)[0]
+                    self.nodes.setdefault(method, set()).update(graph.nodes_of({statement, *statements}))
+                    self.remote.add(method)
+                    found = True
+        if found:
+            self._check_users(sink, wanted)
         return found
+
+    def _check_users(self, sink: Sink, path: str) -> None:
+        """What methods compute for `self.x` must not be changed through the object, where it is in no region."""
+        attribute = path.split(".")[1]
+        for use in self.file.names.attributes.get(attribute, ()):
+            if not isinstance(use.ctx, ast.Store) or is_self(use.value):
+                continue
+            graph, whole = self.graph(owner_of(self.file, use)), path_of(use)
+            for other, value, replaced in assigned_paths(self.file.statement(use)):
+                of_object = any(p.startswith(whole.removesuffix(attribute)) for p in paths_in(value))
+                if other == whole and (graph.is_graph(value) or of_object or not replaced):
+                    raise RefusalError(sink.call, f"the graph comes to this loss through `{path}`, set elsewhere")
 
     def _brings_graph(self, value: ast.expr, call: ast.Call, owner: Function | ast.Module) -> bool:
         """Whether what a call gets or puts into a container has a graph, which nothing has that was computed without

@@ -40,6 +40,8 @@ class Scalers:
         self._texts: dict[tuple[ast.AST, str], str] = {}
         self._threaded: dict[Function, str] = {}
         self._uses: dict[ast.AST, list[ast.stmt]] = {}
+        self.switches: set[str] = set()
+        """On which conditions the scalers that were written are on: expressions, empty for always."""
         self.optional: set[Function] = set()
         """The functions that are called without an optimizer too, and then have no scaler."""
 
@@ -111,17 +113,13 @@ class Scalers:
         attribute = path.split(".")[1] if "." in path else ""
         if cls is None or not attribute:
             raise RefusalError(at, f"where `{path}` is made can't be told")
-        makers: list[ast.stmt] = []
-        for entry in self.file.values.lineage(cls):
-            for use in self.file.names.attributes.get(attribute, ()):
-                if (
-                    isinstance(use.ctx, ast.Store)
-                    and path_of(use.value) == "self"
-                    and self.file.values.enclosing_class(use) is entry
-                ):
-                    makers.append(self.file.statement(use))
-        makers = [m for m in makers if not _assigns_none(m)]
+        makers = self._makers(attribute, self.file.values.lineage(cls))
         owners = {self.file.values.enclosing_function(maker) for maker in makers}
+        if not owners and (inherited := self._made_below(cls, attribute)):
+            text = f"self.{self.name}"
+            for maker_of, made in inherited.items():
+                self._place(maker_of, made, text, at)
+            return text
         if len(owners) != 1 or None in owners:
             raise RefusalError(at, f"`{path}` is made in no method of this file, or in several")
         owner = owners.pop()
@@ -137,6 +135,40 @@ class Scalers:
         text = f"self.{self.name}"
         self._place(owner, makers, text, at)
         return text
+
+    def _makers(self, attribute: str, classes: tuple[ast.ClassDef, ...]) -> list[ast.stmt]:
+        """The statements of the methods of classes that give an attribute an optimizer."""
+        uses = [
+            use
+            for entry in classes
+            for use in self.file.names.attributes.get(attribute, ())
+            if isinstance(use.ctx, ast.Store)
+            and path_of(use.value) == "self"
+            and self.file.values.enclosing_class(use) is entry
+        ]
+        return [maker for use in uses if not _assigns_none(maker := self.file.statement(use))]
+
+    def _made_below(self, cls: ast.ClassDef, attribute: str) -> dict[Function, list[ast.stmt]]:
+        """The methods of subclasses that make an optimizer which a class only uses, one in each subclass that is a
+        leaf; empty where there are none or where one makes it in no method of its own, or in several."""
+        below = [c for c in self.file.names.scopes if isinstance(c, ast.ClassDef) and c is not cls]
+        below = [c for c in below if cls in self.file.values.lineage(c)]
+        if any(
+            self.facts.is_module_class(c) or c in self.file.values.lineage(o)
+            for c in below
+            for o in below
+            if o is not c
+        ):
+            return {}
+        found: dict[Function, list[ast.stmt]] = {}
+        for entry in below:
+            makers = self._makers(attribute, (entry,))
+            owners = {self.file.values.enclosing_function(maker) for maker in makers}
+            owner = owners.pop() if len(owners) == 1 else None
+            if owner is None or "__slots__" in self.file.names.scopes[entry].bindings:
+                return {}
+            found[owner] = makers
+        return found
 
     def _overridden(self, cls: ast.ClassDef, maker: Function) -> Function | None:
         """The method of a subclass that replaces the one that makes an optimizer, and does not call it."""
@@ -336,6 +368,7 @@ class Scalers:
         found = devices.fixed(self.options.device) if self.options.device else devices.find(self.facts, place, module)
         if found is None:
             raise RefusalError(place, "the device on which this trains can't be told; pass --device cuda")
+        self.switches.add(found.on_cuda)
         conditions = [found.on_cuda] if found.on_cuda else []
         if self.options.dtype == "auto":
             conditions.append(f"{DTYPE_FUNCTION}() == torch.float16")
