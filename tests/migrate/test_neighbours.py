@@ -125,9 +125,7 @@ def reasons(script: Path, imports: str, net: str, loss: str = MSE) -> list[str]:
         ("import nets.zoo", "nets.zoo.deep()", MSE, ADAPT.format(38, SPARSE)),
         (
             "from nets import Plain\nfrom losses import entropy", "Plain()", f"{MSE} + entropy(out)",
-            "line 12: this runs `losses.py`, whose line 11 must be adapted first: a logarithm is taken by hand of a "
-            "value that half precision may have rounded to 0 or 1; use log_softmax, logsigmoid or a loss that "
-            "takes logits",
+            "line 12: this runs `losses.py`, whose line 10 must compute in float32 first, with `.float()`",
         ),
     ],
 )  # fmt: skip

@@ -107,7 +107,9 @@ for x, y in batches:
     optimizer.step()
 """
         migrated(POLICY + loop)
-        assert "a logarithm is taken by hand" in refusal(POLICY.replace("torch.tanh(u)", "torch.tanh(mean)") + loop)
+        text = migrate_source(HEAD + POLICY.replace("torch.tanh(u)", "torch.tanh(mean)") + loop, "train.py").text
+        assert "torch.tanh(mean.float())" in text
+        assert "a logarithm is taken by hand" in refusal(POLICY.replace("torch.tanh(u)", "F.hardtanh(mean)") + loop)
 
 
 class TestValuesWrittenByIndex:
@@ -478,8 +480,12 @@ for x, y in batches:
         text = migrate_source(HEAD + text, "train.py").text
         assert "        return F.softmax(x[:, :2].float(), dim=1), x[:, 2]\n" in text
 
-    def test_what_is_computed_of_it_is_not(self) -> None:
-        assert "a logarithm is taken by hand" in refusal(self.MODEL.replace("LOG", "torch.log(1 - probabilities)"))
+    def test_what_is_computed_of_it_may_be_too(self) -> None:
+        text = migrate_source(HEAD + self.MODEL.replace("LOG", "torch.log(1 - probabilities)"), "train.py").text
+        assert "        return F.softmax(x[:, :2].float(), dim=1), x[:, 2]\n" in text
+
+    def test_another_result_is_not(self) -> None:
+        assert "a logarithm is taken by hand" in refusal(self.MODEL.replace("LOG", "torch.log(1 - values)"))
 
 
 def test_models_in_lists_are_models() -> None:

@@ -80,7 +80,7 @@ def written(lines: str) -> list[str]:
         ),
         (
             "p = F.softmax(out, dim=1)\nloss = -torch.log(1 - p).mean()",
-            [LOGARITHM],
+            ["p = F.softmax(out.float(), dim=1)", "loss = -torch.log(1 - p).mean()"],
         ),
         # products of a matrix with itself
         (

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.facts.training import losses
 from amplint.facts.values import Function, path_of, returns
 from amplint.migrate.facts import Facts
+from amplint.migrate.numerics import lambdas
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.regions.sinks import Sinks
 from amplint.migrate.tree import FUNCTIONS, owner_of
 
 if TYPE_CHECKING:
+    from amplint.names import Scope
     from amplint.source import SourceFile
 
 _DEPTH = 6
@@ -42,6 +45,7 @@ _OF_ITSELF = frozenset(
      "detach", "clone", "contiguous", "transpose", "permute", "t", "flatten", "mean", "size", "chunk", "split")
 )  # fmt: skip
 """The methods whose arguments are sizes, positions or devices."""
+_MOVES = frozenset(("to", "cuda", "cpu", "train", "eval"))
 _WITH_INDICES = frozenset(("max", "min", "sort", "topk", "median", "mode", "kthvalue", "cummax", "cummin"))
 _SAMPLES = frozenset(("sample", "sample_n", "mode", "unique", "bernoulli"))
 _PLAIN_FUNCTIONS = frozenset(("len", "int", "float", "str", "bool", "range", "isinstance", "round", "type"))
@@ -70,8 +74,16 @@ class _Way(NamedTuple):
 class HalfValues:
     """Tells what the statements of the regions, and the functions that they call, may hold in half precision."""
 
-    def __init__(self, facts: Facts, sinks: Sinks, runs: list[Run], reached: list[Function]) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        sinks: Sinks,
+        runs: list[Run],
+        reached: list[Function],
+        widened: AbstractSet[ast.expr] = frozenset(),
+    ) -> None:
         self.facts = facts
+        self._widened = widened
         self.file: SourceFile = facts.file
         self.sinks = sinks
         self._reached = frozenset(reached)
@@ -96,9 +108,13 @@ class HalfValues:
     def _may_be(self, node: ast.expr, at: ast.stmt, way: _Way) -> bool:
         if isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr, ast.Lambda)):
             return False
+        if node in self._widened and not way.rounded:
+            return False
         if self.is_of_parameter(node) or (not way.anywhere and self.is_float32(node)):
             return False
         if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
+            if (scope := lambdas.scope_of(self.file, _root(node))) is not None:
+                return path.rsplit(".", 1)[-1] not in _OTHER_NUMBERS and self._parameter_may_be(scope, node, at, way)
             return path.rsplit(".", 1)[-1] not in _OTHER_NUMBERS and self._path_may_be(path, at, way)
         if isinstance(node, ast.Call):
             return self._call_may_be(node, at, way)
@@ -109,6 +125,17 @@ class HalfValues:
         if isinstance(node, ast.IfExp):
             return self._may_be(node.body, at, way) or self._may_be(node.orelse, at, way)
         return any(self._may_be(child, at, way) for child in _children(node))
+
+    def _parameter_may_be(self, scope: Scope, node: ast.expr, at: ast.stmt, way: _Way) -> bool:
+        """Whether a name of a lambda or comprehension may be of half precision."""
+        name = _root(node).id
+        if (key := (f"{name} {id(scope)}", at)) in way.seen:
+            return False
+        way.seen.add(key)
+        given = lambdas.sources(self.file, scope, name)
+        if given is None:
+            return not way.surely  # something out of sight calls it
+        return any(self._may_be(value, self.file.statement(value), way) for value in given)
 
     def _call_may_be(self, call: ast.Call, at: ast.stmt, way: _Way) -> bool:
         names = self.file.resolve(call.func)
@@ -130,20 +157,38 @@ class HalfValues:
         if self.is_distribution(call):
             return False  # its parameters get `.float()`
         if any(not name.startswith("torch") for name in names) and not functions:
-            return False
+            return way.rounded and any(
+                self._may_be(value, at, way) or self._is_model(value) for value in (*call.args, *_keywords(call))
+            )
+        if called := lambdas.of_call(self.file, call):
+            return any(self._may_be(value.body, self.file.statement(value), way) for value in called)
         owner = owner_of(self.file, at)
         inside = owner in self._reached or id(call) in self._inside
-        given = [*call.args, *(keyword.value for keyword in call.keywords)] if attribute not in _OF_ITSELF else []
+        given = [*call.args, *_keywords(call)] if attribute not in _OF_ITSELF else []
         if functions:
             if not inside and not any(self._may_be(value, at, way) for value in given):
                 return False
             results = [value for function in functions for value in returns(function)]
             return any(self._may_be(value, self.file.statement(value), way) for value in results)
-        if inside and self.sinks.graph(owner).is_source(call):
+        if inside and (self.sinks.graph(owner).is_source(call) or (way.rounded and self._is_foreign(call.func))):
             return True
         if attribute and self.facts.module_of(call) is None:
             given.append(call.func.value)  # type: ignore[attr-defined]
         return any(self._may_be(value, at, way) for value in given)
+
+    def _is_model(self, node: ast.expr) -> bool:
+        return isinstance(node, (ast.Name, ast.Attribute)) and self.facts.is_module(node)
+
+    def _is_foreign(self, func: ast.expr) -> bool:
+        """Whether what is called is an object of a class that another file defines."""
+        for value in self.file.values.of(func):
+            made: ast.AST | None = value
+            while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in _MOVES:
+                made = made.func.value
+            names = self.file.resolve(made.func) if isinstance(made, ast.Call) else ()
+            if any(not name.startswith("torch") and name.rsplit(".", 1)[-1][:1].isupper() for name in names):
+                return True
+        return False
 
     def _path_may_be(self, path: str, at: ast.stmt, way: _Way) -> bool:
         if (path, at) in way.seen:
@@ -271,6 +316,18 @@ def _chosen(node: ast.Attribute | ast.Subscript) -> ast.expr:
         is_function = path_of(value.func.value) == "torch"
         return value.args[0] if is_function and value.args else value.func.value
     return value
+
+
+def _root(node: ast.expr) -> ast.Name:
+    """The name that a path begins with."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    assert isinstance(node, ast.Name)
+    return node
+
+
+def _keywords(call: ast.Call) -> list[ast.expr]:
+    return [keyword.value for keyword in call.keywords]
 
 
 def _children(node: ast.AST) -> list[ast.expr]:

@@ -76,7 +76,7 @@ class Probabilities:
             if not found:
                 raise RefusalError(call, _ADVICE)
             for sigmoid in found:
-                self._sigmoid(sigmoid)
+                self.widen(sigmoid)
         makers = {call: self._makers(call.func) for call in pending}
         for is_object in (True, False):
             group = [call for call in pending if bool(makers[call]) is is_object]
@@ -147,15 +147,16 @@ class Probabilities:
 
     # -- repairs ------------------------------------------------------------------------------------------------------
 
-    def _sigmoid(self, call: ast.Call) -> None:
-        names = self.file.resolve(call.func)
-        if call in self._done or any("oftmax" in name for name in names) or self._is_softmax(call):
+    def widen(self, sigmoid: ast.Call) -> None:
+        """Run one sigmoid in float32, a layer of a container too."""
+        names = self.file.resolve(sigmoid.func)
+        if sigmoid in self._done or any("oftmax" in name for name in names) or self._is_softmax(sigmoid):
             return
-        self._done.add(call)
+        self._done.add(sigmoid)
         if LAYER in names:
-            self._rename(call, "FullPrecisionSigmoid", _SIGMOID_CODE)
+            self._rename(sigmoid, "FullPrecisionSigmoid", _SIGMOID_CODE)
             return
-        inner = call.args[0] if call.args else call.func.value  # type: ignore[attr-defined]
+        inner = sigmoid.args[0] if sigmoid.args else sigmoid.func.value  # type: ignore[attr-defined]
         if isinstance(inner, (ast.BinOp, ast.UnaryOp, ast.IfExp)):
             self.editor.replace(inner, f"({self.file.segment(inner)}).float()")
         else:

@@ -10,29 +10,26 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function, path_of, returns
+from amplint.facts.values import Function, path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import Options, RefusalError
-from amplint.migrate.numerics import angles, averages, gram, kernels, masks, products, recursions
+from amplint.migrate.numerics import angles, averages, gram, kernels, lambdas, logarithms, masks, products, recursions
+from amplint.migrate.numerics.casts import Casts
 from amplint.migrate.numerics.constants import is_beyond_float16, number
 from amplint.migrate.numerics.gram import is_gram
 from amplint.migrate.numerics.half import HalfValues
+from amplint.migrate.numerics.logarithms import Logarithms
 from amplint.migrate.numerics.probabilities import Probabilities, is_probability_loss
 from amplint.migrate.numerics.reached import reached_functions
-from amplint.migrate.numerics.sigmoids import UnchangedSigmoids
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.regions.sinks import Sinks
-from amplint.model import Span
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
 _SMALLEST = 6e-8
 """The smallest positive float16 is about this."""
-_LOGS = frozenset(("log", "log2", "log10", "log1p", "log_", "logit", "xlogy"))
-_PICKS = frozenset(("gather", "index_select", "select", "squeeze", "unsqueeze", "view", "reshape", "flatten", "take"))
-_SAFE_LOG_ARGUMENTS = frozenset(("softmax", "exp", "sum", "norm", "logsumexp", "tensor", "cumsum", "cumprod"))
 _REJECTS_HALF = frozenset(
     (
         "index_add", "index_add_", "index_copy", "index_copy_", "index_put_", "index_reduce", "index_reduce_",
@@ -43,7 +40,6 @@ _REJECTS_HALF = frozenset(
         "lobpcg", "svd_lowrank", "pca_lowrank", "quantile", "nanquantile", "histc", "bincount", "logcumsumexp",
     )
 )  # fmt: skip
-_SAME_NUMBERS = frozenset(("squeeze", "view", "reshape", "gather", "float", "unsqueeze", "mean", "masked_select", "t"))
 _BOUNDS = frozenset(("clamp", "clip", "clamp_min", "clamp_max"))
 _BUFFERS = frozenset(
     f"torch.{name}" for name in ("zeros", "ones", "empty", "full", "zeros_like", "empty_like", "rand", "randn")
@@ -63,27 +59,34 @@ class Numerics:
         self.options = options
         self.probabilities = Probabilities(facts, sinks, editor)
         self._losses: list[ast.Call] = []
-        self._casts: set[ast.expr] = set()
-        self._exponentials: list[ast.Call] = []
+        self._casts = Casts(facts.file, editor)
 
     def check(self, runs: list[Run], functions: list[Function] | None = None) -> None:
         """Read the statements of the runs, and the given functions: by default those that the runs call, and all
         modules of the file."""
         self.functions = functions = reached_functions(self.facts, runs) if functions is None else functions
         kernels.check(self.facts, runs, functions)
-        self.half = HalfValues(self.facts, self.sinks, runs, functions)
+        self.half = HalfValues(self.facts, self.sinks, runs, functions, self._casts.widened)
+        self._logarithms = Logarithms(self.facts, self.sinks, self.half, self._casts, self.probabilities)
         self._products = gram.Islands(self.file, self.sinks, self.half, self.editor)
         nodes = [node for run in runs for node in run.nodes()]
         for function in functions:
             nodes += ast.walk(function)
+        for value in lambdas.reached(self.file, nodes):
+            nodes += ast.walk(value.body)
         recursions.check(self.file, nodes)
         if self._float16:
             averages.check(self.facts)
-        done: set[int] = set()
+        nodes = list({id(node): node for node in nodes}.values())
+        for node in nodes:  # first, since they make float32 of values
+            if (
+                isinstance(node, ast.Call)
+                and (name := self._name(node)) in logarithms.NAMES
+                and self._is_tensor_call(node)
+            ):
+                self._logarithms.repair(node, name)
         for node in nodes:
-            if id(node) not in done:
-                done.add(id(node))
-                self._node(node)
+            self._node(node)
         self.probabilities.repair(self._losses)
 
     # -- one node -----------------------------------------------------------------------------------------------------
@@ -115,7 +118,7 @@ class Numerics:
             if self.half.may_be(target.value):
                 self._cast_target(assign, target.value)
             if self.half.is_computed(assign.value, anywhere=True):
-                self._cast(assign.value)
+                self._casts.float(assign.value)
 
     def _is_collection(self, node: ast.expr) -> bool:
         """Whether what is written into is a list or dict of Python's, which takes any value."""
@@ -141,20 +144,7 @@ class Numerics:
             raise RefusalError(
                 assign, "values are written into a tensor that may be of half precision; use --dtype bfloat16"
             )
-        self._cast(made[0].value)
-
-    def _cast(self, value: ast.expr) -> None:
-        """`value.float()`, once."""
-        if value in self._casts:
-            return
-        self._casts.add(value)
-        if isinstance(value, (ast.Call, ast.Name, ast.Attribute, ast.Subscript)):
-            self.editor.insert(self.file.span(value).end, ".float()")
-        elif isinstance(value, (ast.BinOp, ast.UnaryOp)) and "\n" not in self.file.segment(value):
-            self.editor.replace(Span(self.file.span(value).start, self.file.span(value).start), "(")
-            self.editor.insert(self.file.span(value).end, ").float()")
-        else:
-            raise RefusalError(value, "this value must be float32, and can't be given `.float()`; give it a name first")
+        self._casts.float(made[0].value)
 
     def _distribution(self, call: ast.Call) -> None:
         """Distributions check and sample their parameters in float32: `Normal(mean.float(), std)`."""
@@ -164,7 +154,7 @@ class Numerics:
                 continue
             if inner is not argument:
                 raise RefusalError(argument, "a distribution needs its parameters in float32; give each a name first")
-            self._cast(argument)
+            self._casts.float(argument)
 
     def _is_plain_index(self, node: ast.expr) -> bool:
         """Whether an index is a number or a range, so that values are copied and not put."""
@@ -191,9 +181,7 @@ class Numerics:
         elif is_probability_loss(self.file, call):
             self._losses.append(call)
         elif name == "numpy" and isinstance(call.func, ast.Attribute) and not self.file.resolve(call.func):
-            self._probabilities_of_numpy(call.func.value)
-        elif name in _LOGS and self._is_tensor_call(call):
-            self._log(call)
+            self._logarithms.choices(call.func.value)
         elif name in _MASKS and self._float16:
             masks.repair(self.file, self.editor, call)
         elif name in _REJECTS_HALF and self._is_tensor_call(call) and self._meets_half(call):
@@ -244,7 +232,7 @@ class Numerics:
             isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "detach"
         )
         if value is not None and not detached and self.half.is_computed(value):
-            self._cast(value)
+            self._casts.float(value)
 
     def _scatters_a_tensor(self, call: ast.Call) -> bool:
         """Whether a scatter's source may be half precision: it is no number, nor a tensor made by torch's functions."""
@@ -276,98 +264,6 @@ class Numerics:
             "math", "np", "numpy", "self", "logger", "logging", "writer", "wandb", "self.logger", "self.writer",
         )  # fmt: skip
 
-    def _log(self, call: ast.Call) -> None:
-        """A logarithm by hand: what it is taken of must have been computed in float32."""
-        names = self.file.resolve(call.func)
-        if names:
-            argument = call.args[0] if call.args else None
-        else:
-            argument = call.func.value if isinstance(call.func, ast.Attribute) else None
-            if call.args or (isinstance(argument, ast.Name) and argument.id[:1].isupper()):
-                return
-        if argument is None:
-            return
-        self._exponentials.clear()
-        if self._is_safe_log(argument, 0) or self._is_of_softmax(argument):
-            for exponential in self._exponentials:
-                self._float_exponential(exponential)
-        elif self.half.may_be_rounded(argument):
-            raise RefusalError(
-                call,
-                "a logarithm is taken by hand of a value that half precision may have rounded to 0 or 1; use "
-                "log_softmax, logsigmoid or a loss that takes logits",
-            )
-
-    def _probabilities_of_numpy(self, node: ast.expr) -> None:
-        """Probabilities by which NumPy chooses must sum to 1, which half precision would round away on the CPU."""
-        self._exponentials.clear()
-        if self._is_of_softmax(node):
-            for exponential in self._exponentials:
-                self._float_exponential(exponential)
-
-    def _is_of_softmax(self, node: ast.expr) -> bool:
-        """Whether a value is surely picked from results of softmax, also in a model that returns several."""
-        while True:
-            if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
-                node = node.value
-            elif isinstance(node, ast.Call) and self._name(node) in _PICKS and self.file.resolve(node.func):
-                node = node.args[0] if node.args else node.func
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _PICKS:
-                node = node.func.value
-            else:
-                break
-        found = UnchangedSigmoids(self.facts, self.sinks).behind(node) or []
-        self._exponentials += found
-        return bool(found) and all(self._name(call).lower() == "softmax" for call in found)
-
-    def _float_exponential(self, call: ast.Call) -> None:
-        """`torch.exp(x)` under a logarithm becomes `torch.exp(x.float())`, which CUDA does by itself and the CPU does
-        not: there the exponential leaves the range of float16, and the logarithm is infinite."""
-        is_method = isinstance(call.func, ast.Attribute) and not self.file.resolve(call.func)
-        given = call.args[0] if call.args and not (is_method and self._name(call) == "exp") else None
-        if given is None and is_method and self.facts.module_of(call) is None:
-            given = call.func.value  # type: ignore[attr-defined]
-        if given is not None and self.half.is_computed(given, anywhere=True):
-            self._cast(given)
-
-    def _is_safe_log(self, node: ast.expr, depth: int) -> bool:
-        if isinstance(node, ast.Constant):
-            return True
-        if isinstance(node, ast.Call):
-            name = self._name(node)
-            if name in _SAFE_LOG_ARGUMENTS:
-                if name in ("exp", "softmax"):
-                    self._exponentials.append(node)
-                elif name == "sum":
-                    summed = node.args[0] if self.file.resolve(node.func) and node.args else None
-                    summed = node.func.value if isinstance(node.func, ast.Attribute) and summed is None else summed
-                    if summed is not None and depth < 4:
-                        self._is_safe_log(summed, depth + 1)  # for the exponentials in it
-                return True
-            functions = self.file.values.functions(node)
-            if functions and depth < 4:
-                results = [value for function in functions for value in returns(function)]
-                return bool(results) and all(self._is_safe_log(value, depth + 1) for value in results)
-            if name in _SAME_NUMBERS and isinstance(node.func, ast.Attribute) and not self.file.resolve(node.func):
-                return self._is_safe_log(node.func.value, depth)
-            if (
-                "torch.cat" in self.file.resolve(node.func)
-                and node.args
-                and isinstance(node.args[0], (ast.List, ast.Tuple))
-            ):
-                return all(self._is_safe_log(part, depth + 1) for part in node.args[0].elts)
-            return not any(isinstance(n, (ast.Name, ast.Attribute)) for a in node.args for n in ast.walk(a)) and bool(
-                self.file.resolve(node.func)
-            )
-        if isinstance(node, ast.Subscript):
-            return self._is_safe_log(node.value, depth)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Div)):
-            return self._is_safe_log(node.left, depth) and self._is_safe_log(node.right, depth)
-        if isinstance(node, ast.Name) and depth < 4:
-            values = self.file.values.of(node)
-            return all(isinstance(v, ast.expr) and v is not node and self._is_safe_log(v, depth + 1) for v in values)
-        return False
-
     def _bound(self, call: ast.Call) -> None:
         """`x.clamp(min=1e-12)` becomes `x.float().clamp(min=1e-12)`."""
         is_method = not self.file.resolve(call.func) and isinstance(call.func, ast.Attribute)
@@ -380,7 +276,7 @@ class Numerics:
                 call, "a constant outside the range of float16 is given to `clamp`; use --dtype bfloat16"
             )
         if self.half.may_be(value) or self.half.is_computed(value, anywhere=True):
-            self._cast(value)
+            self._casts.float(value)
 
     def _arithmetic(self, node: ast.BinOp | ast.AugAssign) -> None:
         if not self._float16:
@@ -394,7 +290,7 @@ class Numerics:
             is_weight = isinstance(node.op, ast.Mult) and _is_loss_term(other)
             if is_beyond_float16(self.file, operand):
                 if isinstance(node, ast.BinOp) and self.half.is_computed(other) and _takes_a_method(other):
-                    self._cast(other)
+                    self._casts.float(other)
                 elif not is_weight:
                     self._constant(operand, node, "stands in arithmetic with tensors")
             elif not is_weight and (isinstance(node.op, (ast.Add, ast.Sub)) or not path_of(operand)):

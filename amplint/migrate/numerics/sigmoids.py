@@ -347,10 +347,3 @@ class Sigmoids:
 
     def _given(self, function: Function, parameter: str) -> list[ast.expr | None]:
         return [self.file.values.argument(c, function, parameter) for c in self.file.values.calls(function)]
-
-
-class UnchangedSigmoids(Sigmoids):
-    """Answers where probabilities are made that no arithmetic has changed since, as it would in `1 - p`."""
-
-    def _arithmetic(self, node: ast.BinOp) -> Found:
-        return None
