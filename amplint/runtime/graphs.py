@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-_MARK = "amplint.scaler"
+MARK = "amplint.scaler"
 """The key under which `scale()`'s result carries its scaler, in the metadata of its node (torch 1.6 and newer)."""
 
 _NEAR = 1000
@@ -35,7 +35,7 @@ def mark(outputs: Any, scaler: object) -> None:
     """Note on the results of `scale()` which scaler made them."""
     grad_fn = getattr(outputs, "grad_fn", None)
     if grad_fn is not None:
-        grad_fn.metadata[_MARK] = scaler
+        grad_fn.metadata[MARK] = scaler
     elif isinstance(outputs, (list, tuple)):
         for output in outputs:
             mark(output, scaler)
@@ -47,13 +47,8 @@ def classify(roots: list[torch.Tensor], scales: Callable[[], list[float]], expli
     `scales` gives the scales of all scalers: a loss multiplied by one of them by hand is not plain but unknown.
     `explicit`: gradients came with the tensors, which may carry a scale themselves.
     """
-    only: Any = roots[0].grad_fn if len(roots) == 1 else None
-    if only is not None:
-        scaler = only.metadata.get(_MARK)
-        if scaler is not None:
-            return Root("scaled", scaler)
     nodes: list[Any] = [root.grad_fn for root in roots]
-    first = [node.metadata.get(_MARK) for node in nodes if node is not None]
+    first = [node.metadata.get(MARK) for node in nodes if node is not None]
     if first and all(scaler is not None and scaler is first[0] for scaler in first):
         return Root("scaled", first[0])
     scaler, plain, by_hand = _search([node for node in nodes if node is not None], scales())
@@ -72,7 +67,7 @@ def _search(nodes: list[Any], scales: list[float]) -> tuple[Any, bool, bool]:
     plain = False
     while todo and len(seen) < (_NEAR if scaler is None else _FAR) and not (plain and scaler is not None):
         node = todo.popleft()
-        found = node.metadata.get(_MARK)
+        found = node.metadata.get(MARK)
         if found is not None:
             scaler = found
             continue

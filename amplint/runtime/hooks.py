@@ -47,8 +47,12 @@ class Hooks(ScalerHooks):
                 original(tensors, *args, **kwargs)
                 return
             place = user_place()
+            kind, scaler = "plain", None
             if isinstance(tensors, torch.Tensor):
                 roots = [tensors]
+                node: Any = tensors.grad_fn
+                if node is not None:
+                    scaler = node.metadata.get(graphs.MARK)
             else:
                 tensors = tensors if hasattr(tensors, "node") else tuple(tensors)
                 roots = [root for root in _listed(tensors) if isinstance(root, torch.Tensor)]
@@ -56,8 +60,9 @@ class Hooks(ScalerHooks):
             tracker.begin()
             if self.regions.open and self.regions.backward(place):
                 counts["in autocast"] += 1
-            kind, scaler = "plain", None
-            if self._enabled and roots:
+            if scaler is not None:
+                kind = "scaled"
+            elif self._enabled and roots:
                 given = args[0] if args else kwargs.get("grad_tensors", kwargs.get("grad_variables"))
                 kind, scaler = graphs.classify(roots, self._scales, given is not None)
             count = counts[kind] = counts[kind] + 1

@@ -39,8 +39,12 @@ class WatchedOptimizer(TrackedOptimizer):
             return
         groups = optimizer.param_groups
         sizes = self._sizes
+        if len(groups) == len(sizes) == 1:  # at every backward, and nearly always
+            listed = groups[0]["params"]
+            if len(listed) == sizes[0] and (not self._parameters or self._parameters[0] is listed[0]):
+                return
         same = len(groups) == len(sizes)
-        for group, size in zip(groups, sizes, strict=False):  # at every backward: no list is made
+        for group, size in zip(groups, sizes, strict=False):
             if len(group["params"]) != size:
                 same = False
         if not same or (self._parameters and self._parameters[0] is not groups[0]["params"][0]):
@@ -85,8 +89,9 @@ class WatchedOptimizer(TrackedOptimizer):
     def reached(self, before: Snapshot | None) -> bool:
         """Whether a gradient has changed since `before`, which is None if there was none; then notes the version."""
         if before is None:
-            self.note_version()
-            return self.version >= 0
+            gradient = self.first_gradient()
+            self.version = -1 if gradient is None else gradient._version
+            return gradient is not None
         for parameter, (old, version) in zip(self._parameters, before, strict=False):
             gradient = gradient_of(parameter)
             if gradient is not old or (gradient is not None and gradient._version != version):

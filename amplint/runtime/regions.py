@@ -33,13 +33,19 @@ class Regions:
     def enter(self, instance: Any, place: Place, counts: bool) -> None:
         """An autocast object was entered; one that torch enters itself in a backward does not count."""
         number = id(instance)
-        times = self._entered.get(number, 0)
-        if times:
+        entered = self._entered
+        if number in entered:
             self._tracker.begin()
             self._tracker.report("autocast-reentered", place)
-        self._entered[number] = times + 1
+            entered[number] += 1
+        else:
+            entered[number] = 1
         self.open += 1
-        self._stack().append(_Active(instance, place))
+        try:
+            stack = self._threads.stack
+        except AttributeError:
+            stack = self._stack()
+        stack.append(_Active(instance, place))
         if counts:
             key = (place, instance.device, instance.fast_dtype, instance._enabled)
             self._tally[key] = self._tally.get(key, 0) + 1
@@ -49,7 +55,10 @@ class Regions:
         times = self._entered.pop(id(instance), 0)
         if times > 1:
             self._entered[id(instance)] = times - 1
-        stack = self._stack()
+        try:
+            stack = self._threads.stack
+        except AttributeError:
+            stack = self._stack()
         if stack and stack[-1].instance is instance:
             stack.pop()
             self.open -= 1

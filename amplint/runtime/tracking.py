@@ -19,6 +19,10 @@ _HARMLESS_AFTER = ("clip-before-unscale", "grad-read-before-unscale", "clip-afte
 """Faults after which the automata still know where they are."""
 
 _INVARIANT_TO_SCALE = ("Adam", "Lion")
+_FIRST_SCALED = {
+    state: after for state in ("clean", "cleared") if not isinstance(after := GRADIENTS[state, "backward"], Fault)
+}
+"""The gradients after the first backward of an iteration, which is no fault."""
 
 
 class Stage(NamedTuple):
@@ -180,6 +184,14 @@ class Tracker:
                 optimizer.owner = None
 
     def _scaled_backward(self, scaler: TrackedScaler, optimizer: TrackedOptimizer, place: Place) -> None:
+        first = _FIRST_SCALED.get(optimizer.gradients)
+        if first is not None:  # nearly always
+            optimizer.gradients = first
+            optimizer.belong_to(scaler)
+            optimizer.scaled_at = place
+            if optimizer.reads:
+                optimizer.reads.clear()
+            return
         if optimizer.gradients == "scaled" and optimizer.owner is not scaler:
             self.report("unscaled-backward", place, optimizer.scaled_at)
             self._lose(optimizer)
