@@ -118,6 +118,9 @@ class CallLowering(CalleeLowering):
         if method == "backward":
             return self._backward(node, receiver, path, span)
         if path is not None and self.kind(path) == OPTIMIZER:
+            if self._gets_scaler(node):  # no optimizer of torch, but an object around one, that steps it by the scaler
+                self.out.append(ir.Escape(self.name(path), False))
+                return self._unknown(node, names, receiver, span)
             return self._on_optimizer(node, method, path, span)
         if method == "zero_grad" and path is not None:
             self.out.append(ir.Event("zero-grad", span))
@@ -242,6 +245,11 @@ class CallLowering(CalleeLowering):
         names = {inner.id for inner in ast.walk(argument) if isinstance(inner, ast.Name)}
         given = [b.value for name in names for b in self.function.scope.bindings.get(name, ()) if b.value is not None]
         return any("scale" in self.file.segment(value) and value is not argument for value in given)
+
+    def _gets_scaler(self, node: ast.Call) -> bool:
+        """Whether a scaler is among the arguments of a call."""
+        paths = [path_of(argument) for argument in (*node.args, *(keyword.value for keyword in node.keywords))]
+        return any(path is not None and self.kind(path) == SCALER for path in paths)
 
     def _on_optimizer(self, node: ast.Call, method: str, path: str, span: Span) -> ir.Value:
         self.arguments(node)

@@ -11,6 +11,7 @@ from amplint.facts.training import is_loss_name, is_model_call, losses
 from amplint.facts.values import Function, is_self, path_of
 from amplint.migrate import iteration
 from amplint.migrate.gradients import backward_calls, own_optimizers
+from amplint.migrate.gradients.wrappers import Wrappers
 from amplint.migrate.tree import FUNCTIONS, base_path, is_none, walk
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Facts:
     def __init__(self, file: SourceFile) -> None:
         self.file = file
         self._lambdas: set[ast.AST] = set()
+        self.wrappers = Wrappers(self)
 
     # -- modules ------------------------------------------------------------------------------------------------------
 
@@ -210,7 +212,7 @@ class Facts:
         return tuple(sorted(found, key=lambda c: (c.lineno, c.col_offset)))
 
     def _steps(self, receiver: ast.expr, call: ast.Call) -> bool:
-        if isinstance(receiver, ast.Call):
+        if isinstance(receiver, ast.Call) or self.wrappers.runs(call):
             return False
         name = receiver.id if isinstance(receiver, ast.Name) else ""
         iterated = self.iterated(receiver) if name else None
@@ -224,6 +226,8 @@ class Facts:
 
     def is_wrapper(self, node: ast.expr) -> bool:
         """Whether an optimizer is an object around another optimizer, which alone a scaler can step."""
+        if self.wrappers.is_own(node):
+            return False
         for value in self.file.values.of(node):
             if not isinstance(value, ast.Call):
                 continue
@@ -258,17 +262,16 @@ class Facts:
             call = self.file.parent(use)
             if not isinstance(call, ast.Call) or call.func is not use or call.args or call in self.steps:
                 continue
-            names = self.optimizer_names(use.value)
-            last = base_path(use.value).rsplit(".", 1)[-1]
-            if _NOT_OPTIMIZER.search(last) or any(
-                "lr_scheduler" in n or "swa_utils" in n or n.startswith("gym") for n in names
-            ):
-                continue
-            if self._is_schedule(use.value):
-                continue
-            if not self.file.values.functions(call):
+            if not self.steps_no_parameters(use.value) and not self.file.values.functions(call):
                 found.append(call)
         return found
+
+    def steps_no_parameters(self, node: ast.expr) -> bool:
+        """Whether what has a `step` is surely no optimizer: a schedule, an environment."""
+        names = self.optimizer_names(node)
+        last = base_path(node).rsplit(".", 1)[-1]
+        others = ("lr_scheduler" in n or "swa_utils" in n or n.startswith("gym") for n in names)
+        return bool(_NOT_OPTIMIZER.search(last)) or any(others) or self._is_schedule(node)
 
     def _is_schedule(self, node: ast.expr) -> bool:
         """Whether an object is of a class of the file that extends one of torch's schedulers."""

@@ -225,7 +225,8 @@ def _by_hand(facts: Facts) -> None:
     file = facts.file
     for call in file.names.calls:
         name = path_of(call.func).rsplit(".", 1)[-1]
-        if _WRAPPER.match(name) and not any(n.startswith("torch.") for n in file.resolve(call.func)):
+        is_torch = any(n.startswith("torch.") for n in file.resolve(call.func))
+        if _WRAPPER.match(name) and not is_torch and not facts.wrappers.made(call):
             raise RefusalError(
                 call, f"the optimizer is wrapped in `{name}`, and its inner optimizer must be given to the scaler"
             )

@@ -662,3 +662,24 @@ program(
                 opt.step()  # !step-in-autocast
 """,
 )
+program(
+    "an object around an optimizer, under its name, steps it by the scaler that it gets",
+    """
+    class Warmup:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def step(self, scaler):
+            scaler.step(self.inner)
+            scaler.update()
+
+    def train(model, loader, loss_fn):
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        opt = Warmup(opt)
+        s = GradScaler()
+        for x in loader:
+            model.zero_grad()
+            s.scale(loss_fn(model(x))).backward()
+            opt.step(s)
+""",
+)

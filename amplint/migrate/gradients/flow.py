@@ -11,10 +11,10 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function, default_of
+from amplint.facts.values import Function, default_of, is_self
 from amplint.migrate.facts import Facts
 from amplint.migrate.gradients import partial
-from amplint.migrate.gradients.ownership import NO_NAMES, Model, Names, Optimizer, Ownership, Reach, is_none
+from amplint.migrate.gradients.ownership import NO_NAMES, SELF, Model, Names, Optimizer, Ownership, Reach, is_none
 from amplint.migrate.gradients.stages import (
     NONE,
     NOTHING,
@@ -68,8 +68,12 @@ class Gradients:
 
     def check(self) -> None:
         """Run the module, then what nobody in the file calls, in any order and any number of times."""
+        wrappers = self.facts.wrappers
         for step in self.facts.steps:
-            self.known.update(self.ownership.optimizers(step.func.value, NO_NAMES))  # type: ignore[attr-defined]
+            if not wrappers.is_own(step.func.value):  # type: ignore[attr-defined]
+                self.known.update(self.ownership.optimizers(step.func.value, NO_NAMES))  # type: ignore[attr-defined]
+        for call in wrappers.calls:
+            self.known.update(self.ownership.optimizers(call.func.value, NO_NAMES))  # type: ignore[attr-defined]
         partial.check(self.ownership, self.ownership.frozen, self.known)
         self._block(self.file.tree.body, State(), NO_NAMES)
         roots = [f for f in self.facts.functions if f in self._functions and not self.file.values.calls(f)]
@@ -85,7 +89,9 @@ class Gradients:
     def _is_event(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Call) and (node in self.facts.backwards or node in self.facts.steps):
             return True
-        return isinstance(node, ast.Attribute) and (node.attr == "zero_grad" or self._is_hand_reset(node))
+        if not isinstance(node, ast.Attribute) or self.facts.wrappers.runs(self.file.parent(node)):
+            return False
+        return node.attr == "zero_grad" or self._is_hand_reset(node)
 
     def _is_hand_reset(self, node: ast.Attribute) -> bool:
         """Whether a node is the `p.grad` of `p.grad = None` or `p.grad.zero_()`."""
@@ -293,6 +299,10 @@ class Gradients:
                 self.known.update(optimizers[arg.arg])
             elif self.facts.is_module(value):
                 models[arg.arg] = self.ownership.models(value, names)
+        if self.facts.wrappers.owner(function) and isinstance(call.func, ast.Attribute):
+            within = is_self(call.func.value)
+            inner = names.optimizers.get(SELF) if within else self.ownership.optimizers(call.func.value, names)
+            optimizers.update({SELF: inner} if inner is not None else {})
         return self._function(function, state, Names(optimizers, models))
 
     def _holds_optimizers(self, node: ast.expr) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function, path_of
+from amplint.facts.values import Function, is_self, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.gradients.stages import Plan
 from amplint.migrate.model import RefusalError
@@ -31,14 +32,14 @@ class OptimizersInView:
     """Follows optimizers through the calls between the functions that step them and those that compute for them."""
 
     def __init__(self, facts: Facts, steps_of: dict[Function | ast.Module, list[ast.Call]]) -> None:
+        self.facts = facts
         self.file: SourceFile = facts.file
         self.facts = facts
         self.steps_of = steps_of
 
     def at(self, place: ast.AST) -> list[ast.expr]:
         """The optimizers that step on the graphs or gradients of a function, as they are written there."""
-        owner = owner_of(self.file, place)
-        found = self._optimizers_in(owner, set()) or self._optimizers_above(owner, set())
+        found = self._named(place)
         if not found:
             found = self._optimizers_beside(place)
         if not found:
@@ -48,6 +49,20 @@ class OptimizersInView:
                 "torch.optim in this file",
             )
         return found
+
+    def _named(self, place: ast.AST) -> list[ast.expr]:
+        owner = owner_of(self.file, place)
+        return self._optimizers_in(owner, set()) or self._optimizers_above(owner, set())
+
+    @cached_property
+    def backward_functions(self) -> frozenset[Function]:
+        """The functions that go backward, also by calling others."""
+        return self.facts.closure_of(self.facts.owners(list(self.facts.backwards)))
+
+    @cached_property
+    def step_functions(self) -> frozenset[Function]:
+        """The functions that step an optimizer, also by calling others."""
+        return self.facts.closure_of(self.facts.owners(list(self.facts.steps)))
 
     def only(self, place: ast.stmt) -> ast.expr | None:
         """The one optimizer that steps on what a function computes, None where it has no name or is not alone."""
@@ -77,6 +92,8 @@ class OptimizersInView:
         """What an optimizer of a function is called where the function is called."""
         root = base_path(optimizer).split(".", 1)[0]
         if root == "self":
+            if self.facts.wrappers.calls_from_outside(call):
+                return [call.func.value]  # type: ignore[attr-defined]
             return [optimizer] if self._same_self(call, function) else []
         scope = self.file.names.scopes[function]
         bindings = scope.bindings.get(root, [])
@@ -140,7 +157,8 @@ class OptimizersInView:
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
             return path_of(call.func.value.func) == "super"
         around = self.file.values.enclosing_function(function)
-        return path_of(call.func).startswith("self.") or (around is not None and around is owner_of(self.file, call))
+        is_own = isinstance(call.func, ast.Attribute) and is_self(call.func.value)
+        return is_own or (around is not None and around is owner_of(self.file, call))
 
     def _inside(
         self, optimizer: ast.expr, function: Function, call: ast.Call, caller: Function | ast.Module

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from amplint.facts.values import is_self, path_of, returns
 from amplint.migrate.facts import Facts
@@ -59,6 +59,8 @@ class Names(NamedTuple):
 
 
 NO_NAMES = Names({}, {})
+SELF: Final = "self"
+"""The name under which a method of an object around an optimizer knows that."""
 
 
 class Ownership:
@@ -77,8 +79,15 @@ class Ownership:
         iterated = self.facts.iterated(node)
         if iterated is not None:
             return self._elements(iterated, names, depth)
+        wrappers = self.facts.wrappers
+        if wrappers.is_own(node) and SELF in names.optimizers:
+            return names.optimizers[SELF]
+        if wrappers.is_inner(node):
+            return self.optimizers(node.value, names, depth + 1)  # type: ignore[attr-defined]
         if isinstance(node, ast.Name) and self._is_parameter(node) and node.id in names.optimizers:
             return names.optimizers[node.id]
+        if made := wrappers.made(node):
+            return (self._merged(tuple(Optimizer(self._inside(call)) for call in made)),)
         if isinstance(node, ast.Subscript):
             values = self.file.values.of(node)
             if values == (node,):
@@ -94,6 +103,13 @@ class Ownership:
         if makers and len(makers) == len(values):
             return (Optimizer(makers),)
         return (Optimizer((), f"{id(owner_of(self.file, node))}:{path_of(node) or base_path(node)}"),)
+
+    def _inside(self, wrapper: ast.Call) -> tuple[ast.AST, ...]:
+        """The calls that make the optimizer in an object around it; that of the object where it is made within."""
+        given = self.facts.wrappers.given(wrapper)
+        values = self.file.values.of(given) if given is not None else ()
+        makers = tuple(v for v in values if isinstance(v, ast.Call) and not self.facts.wrappers.made(v))
+        return makers or (wrapper,)
 
     def _elements(self, node: ast.expr, names: Names, depth: int) -> tuple[Optimizer, ...]:
         """The optimizers in a collection."""

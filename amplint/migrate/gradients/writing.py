@@ -57,8 +57,8 @@ class Protocol:
         for call in facts.steps:
             self.steps_of.setdefault(owner_of(self.file, call), []).append(call)
         self.in_view = OptimizersInView(facts, self.steps_of)
-        self._step_functions = facts.closure_of(facts.owners(list(facts.steps)))
-        self._backward_functions = facts.closure_of(facts.owners(list(facts.backwards)))
+        self._step_functions = self.in_view.step_functions
+        self._backward_functions = self.in_view.backward_functions
         self.strangers = Strangers(facts, self._goes_backward, self._takes_step)
         self.plan = Plan({}, {})
         self.bound: dict[ast.Call, str] = {}
@@ -400,14 +400,18 @@ class Protocol:
         around = [s for s in chain(self.file, statement) if owner not in self.steps_of]
         for current in around:
             block = siblings(self.file, current)
-            before = block[: block.index(current)]
-            if not any(self._is_sink(s) for s in before):
+            before, behind = block[: block.index(current)], block[block.index(current) + 1 :]
+            steps_here = any(self._takes_step(node) for s in behind for node in walk(s))
+            if not any(self._is_sink(s) for s in before) and not (
+                steps_here and self._has_backward_before(owner_of(self.file, statement), current)
+            ):
                 continue
             optimizer = self.in_view.only(statement)
             if optimizer is not None and not any(used in self.plan.unscaled for used in (*before, current)):
                 scaler = self.scalers.text_for([optimizer], statement)
                 self.plan.unscaled[current] = [optimizer]
-                self.editor.insert_before(current, f"{scaler}.unscale_({path_of(optimizer)})")
+                inner = ".".join(filter(None, (path_of(optimizer), self.facts.wrappers.attribute(optimizer))))
+                self.editor.insert_before(current, f"{scaler}.unscale_({inner})")
             return optimizer is not None
         return False
 

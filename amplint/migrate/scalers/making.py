@@ -11,6 +11,7 @@ from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
 from amplint.migrate.model import Options, RefusalError
+from amplint.migrate.scalers import arguments, objects
 from amplint.migrate.scalers.placement import Place, places
 from amplint.migrate.tree import FUNCTIONS, base_path, is_none, statements_in, walk
 from amplint.rewrite.statements import siblings
@@ -38,7 +39,7 @@ class Scalers:
         self.name = free_name(self.file, _NAMES)
         self._made: dict[ast.AST, set[ast.stmt]] = {}
         self._texts: dict[tuple[ast.AST, str], str] = {}
-        self._threaded: dict[Function, str] = {}
+        self.threaded: dict[Function, str] = {}
         self._uses: dict[ast.AST, list[ast.stmt]] = {}
         self.switches: set[str] = set()
         """On which conditions the scalers that were written are on: expressions, empty for always."""
@@ -48,22 +49,22 @@ class Scalers:
     def mark(self) -> tuple[dict, dict, dict, dict]:  # type: ignore[type-arg]
         """What was planned so far, for `restore`."""
         made = {owner: set(makers) for owner, makers in self._made.items()}
-        return made, dict(self._texts), dict(self._threaded), {owner: list(at) for owner, at in self._uses.items()}
+        return made, dict(self._texts), dict(self.threaded), {owner: list(at) for owner, at in self._uses.items()}
 
     def restore(self, mark: tuple[dict, dict, dict, dict]) -> None:  # type: ignore[type-arg]
         """Forget what was planned since a mark."""
-        self._made, self._texts, self._threaded, self._uses = mark
+        self._made, self._texts, self.threaded, self._uses = mark
 
     def text_for(self, optimizers: list[ast.expr], at: ast.stmt) -> str:
         """The scaler as it is written at a statement that uses these optimizers; raises `RefusalError`."""
-        found = {self._reach(optimizer, at, 0) for optimizer in optimizers}
+        found = {self.reach(optimizer, at, 0) for optimizer in optimizers}
         if len(found) != 1:
             raise RefusalError(at, "its optimizers are made in different places, so no single scaler can serve them")
         return found.pop()
 
     # -- reaching -----------------------------------------------------------------------------------------------------
 
-    def _reach(self, optimizer: ast.expr, at: ast.stmt, depth: int) -> str:
+    def reach(self, optimizer: ast.expr, at: ast.stmt, depth: int) -> str:
         """Make sure that the scaler of an optimizer can be used at a statement; returns how it is written there."""
         if depth > 5:
             raise RefusalError(at, "the optimizer comes through too many calls")
@@ -80,7 +81,10 @@ class Scalers:
         if not path:
             raise RefusalError(at, "the optimizer is no name or attribute")
         if root == "self":
-            return self._attribute(path, at)
+            function = self.file.values.enclosing_function(at)
+            if function is not None and self.facts.wrappers.owner(function):
+                return objects.method(self, function, at, depth)
+            return self._attribute(path, at, depth)
         bindings = devices.lookup(self.file, root, at)
         if not bindings:
             raise RefusalError(at, f"where `{root}` is made can't be seen")
@@ -108,7 +112,7 @@ class Scalers:
         declared = next(s for s in statements_in(owner) if isinstance(s, ast.Global) and optimizer in s.names)
         self.editor.insert(self.file.span(declared).end, f", {self.name}")
 
-    def _attribute(self, path: str, at: ast.stmt) -> str:
+    def _attribute(self, path: str, at: ast.stmt, depth: int) -> str:
         cls = self.file.values.enclosing_class(at)
         attribute = path.split(".")[1] if "." in path else ""
         if cls is None or not attribute:
@@ -133,7 +137,10 @@ class Scalers:
         if any("__slots__" in self.file.names.scopes[entry].bindings for entry in self.file.values.lineage(cls)):
             raise RefusalError(cls, "the class has `__slots__`, none of them for a scaler")
         text = f"self.{self.name}"
-        self._place(owner, makers, text, at)
+        if (arg := objects.shared(self.file, owner, makers)) is not None:
+            objects.construct(self, owner, arg, makers[-1], depth)
+        else:
+            self._place(owner, makers, text, at)
         return text
 
     def _makers(self, attribute: str, classes: tuple[ast.ClassDef, ...]) -> list[ast.stmt]:
@@ -184,17 +191,17 @@ class Scalers:
         """The scaler becomes a parameter behind the optimizer, in the function and in all its calls."""
         assert isinstance(arg, ast.arg)
         function = self.file.values.enclosing_function(at)
-        arguments = self.file.parent(arg)
-        owner = self.file.parent(arguments) if arguments is not None else None
+        parameters = self.file.parent(arg)
+        owner = self.file.parent(parameters) if parameters is not None else None
         if function is None or owner is not function or not isinstance(owner, FUNCTIONS):
             raise RefusalError(at, "the optimizer is a parameter of another function around this one")
-        if function in self._threaded:
-            return self._threaded[function]
+        if function in self.threaded:
+            return self.threaded[function]
         if arg is function.args.vararg or arg is function.args.kwarg:
             raise RefusalError(at, f"the optimizer comes as `*{arg.arg}`")
         calls = self.file.values.calls(function)
-        self._check_uses(function, calls, at)
-        self._threaded[function] = self.name
+        arguments.check_calls(self.facts, function, calls, at)
+        self.threaded[function] = self.name
         optimizers = self._optimizer_parameters(function, arg)
         last = optimizers[-1]
         for call in calls:
@@ -208,7 +215,7 @@ class Scalers:
                 if unpacked or (given is None and (default is None or not is_none(default))):
                     raise RefusalError(call, f"the optimizer that `{function.name}` gets here can't be told")
                 missing = given is None or is_none(given)
-                texts.add("" if given is None or missing else self._reach(given, self.file.statement(call), depth + 1))
+                texts.add("" if given is None or missing else self.reach(given, self.file.statement(call), depth + 1))
                 if missing or self.file.values.enclosing_function(call) in self.optional:
                     self.optional.add(function)
             if texts == {""}:
@@ -221,78 +228,23 @@ class Scalers:
             text = texts.pop()
             given = self.file.values.argument(call, function, last.arg)
             assert given is not None
-            if any(keyword.value is given for keyword in call.keywords):
-                self.editor.insert(self._end(given), f", {self.name}={text}")
-            else:
-                self.editor.insert(self._end(given), f", {text}")
-        self._declare(function, last, at)
+            arguments.pass_behind(self.file, self.editor, call, given, self.name, text)
+        arguments.declare(self.file, self.editor, function, last, self.name, at)
         return self.name
 
     def _pass_none(self, function: Function, last: ast.arg, call: ast.Call) -> None:
         """A call without an optimizer, for an evaluation, gets no scaler either."""
         given = self.file.values.argument(call, function, last.arg)
         is_keyword = any(keyword.value is given for keyword in call.keywords)
-        if given is not None and not is_keyword:
-            self.editor.insert(self._end(given), ", None")
-        elif given is not None and default_of(function.args, last) is None:
-            self.editor.insert(self._end(given), f", {self.name}=None")
+        if given is not None and (not is_keyword or default_of(function.args, last) is None):
+            arguments.pass_behind(self.file, self.editor, call, given, self.name, "None")
 
     def _optimizer_parameters(self, function: Function, known: ast.arg) -> list[ast.arg]:
         """The parameters of a function that it steps as optimizers, or hands on, in their order."""
-        stepped = {base_path(step.func.value) for step in self.facts.steps if step in set(walk(function))}  # type: ignore[attr-defined]
+        steps = (*self.facts.steps, *self.facts.wrappers.calls)
+        stepped = {base_path(step.func.value) for step in steps if step in set(walk(function))}  # type: ignore[attr-defined]
         every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
         return [arg for arg in every if arg is known or arg.arg in stepped]
-
-    def _check_uses(self, function: Function, calls: tuple[ast.Call, ...], at: ast.stmt) -> None:
-        """All uses of the function must be the calls that are known, for each of them must pass the scaler."""
-        name = function.name
-        uses: list[ast.expr] = [*self.file.names.loads.get(name, ())]
-        uses += self.file.names.attributes.get(name, ())
-        called = {call.func for call in calls}
-        if not calls:
-            raise RefusalError(
-                at,
-                f"the optimizer comes as a parameter of `{name}`, which this file does not call; bring the call into "
-                "this file, or write the scaler by hand, as a parameter beside the optimizer",
-            )
-        others = [use for use in uses if use not in called and not self._is_other(use, function)]
-        if others:
-            raise RefusalError(
-                others[0], f"`{name}` is used otherwise than by a plain call, so its parameters can't change"
-            )
-
-    def _is_other(self, use: ast.expr, function: Function) -> bool:
-        """Whether a use of the function's name surely means something else, such as `model.train`."""
-        if isinstance(use, ast.Attribute):
-            return not isinstance(self.file.parent(function), ast.ClassDef) or self.facts.is_module(use.value)
-        if isinstance(self.file.parent(function), ast.ClassDef):
-            return True
-        return all(binding.node is not function for binding in self.file.names.lookup(use))  # type: ignore[arg-type]
-
-    def _declare(self, function: Function, arg: ast.arg, at: ast.stmt) -> None:
-        default = default_of(function.args, arg)
-        if default is None:
-            self.editor.insert(self.file.span(arg).end, f", {self.name}")
-        elif isinstance(default, ast.Constant) and default.value is None:
-            self.editor.insert(self.file.span(default).end, f", {self.name}=None")  # each call passes both
-        else:
-            raise RefusalError(at, f"the parameter `{arg.arg}` has a default, so a scaler can't follow it")
-
-    def _end(self, node: ast.expr) -> int:
-        """The end of an argument, closing parentheses of its own included."""
-        end = self.file.span(node).end
-        parent = self.file.parent(node)
-        call = self.file.parent(parent) if isinstance(parent, ast.keyword) else parent
-        assert isinstance(call, ast.Call)
-        opened = self.file.segment(node)
-        start = self.file.span(node).start
-        while self.file.encoded[start - 1 : start] == b"(" and start - 1 > self.file.span(call.func).end:
-            closing = self.file.encoded.find(b")", end)
-            if closing < 0 or self.file.encoded[end:closing].strip():
-                break
-            start, end = start - 1, closing + 1
-        assert opened
-        return end
 
     # -- making -------------------------------------------------------------------------------------------------------
 
