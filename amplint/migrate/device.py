@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.calls.kinds import BOOL, DEVICE, Classifier, only
-from amplint.facts.values import path_of
+from amplint.facts.values import path_of, returns
 from amplint.migrate.tree import FUNCTIONS, position, walk
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ def _visible(file: SourceFile, expression: ast.expr, at: ast.stmt) -> bool:
         here, there = file.values.enclosing_class(at), file.values.enclosing_class(expression)
         if here is None or here is not there or not isinstance(expression, ast.Attribute):
             return False
-        made = file.values.assigned(here, expression.attr)
-        return bool(made) or expression.value is not root
+        made = any(file.values.assigned(cls, expression.attr) for cls in file.values.lineage(here))
+        return made or expression.value is not root
     # A tensor's `x.device`; only settings (`args.device`) are taken.
     if (
         isinstance(root, ast.Name)
@@ -222,7 +222,7 @@ def _of_name(file: SourceFile, expression: ast.expr) -> Device:
         values = tuple(value for cls in made for value in file.values.assigned(cls, expression.attr))
     if any(isinstance(v, ast.Call) and _may_be_none(file, v) for v in values):
         text = f'torch.device({text} or "cpu")'
-    is_object = bool(values) and all(isinstance(v, ast.Call) and set(file.resolve(v.func)) & _OBJECTS for v in values)
+    is_object = bool(values) and all(_is_object(file, value) for value in values)
     if is_object or only(Classifier(file).of(expression), DEVICE):
         return Device(f"{text}.type", f'{text}.type == "cuda"')
     if values and all(_is_type(file, v) for v in values):
@@ -230,6 +230,16 @@ def _of_name(file: SourceFile, expression: ast.expr) -> Device:
             return Device(text, "")
         return Device(text, f'{text} == "cuda"')
     return Device(f"torch.device({text}).type", f'torch.device({text}).type == "cuda"')
+
+
+def _is_object(file: SourceFile, value: ast.AST | None, depth: int = 0) -> bool:
+    """Whether a value is a `torch.device`, made here or by a function of the file."""
+    if not isinstance(value, ast.Call) or depth > 2:
+        return False
+    if set(file.resolve(value.func)) & _OBJECTS:
+        return True
+    given = [result for function in file.values.functions(value) for result in returns(function)]
+    return bool(given) and all(_is_object(file, v, depth + 1) for result in given for v in file.values.of(result))
 
 
 def _is_type(file: SourceFile, value: ast.AST | None) -> bool:

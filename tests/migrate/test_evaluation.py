@@ -96,6 +96,25 @@ MOVE = "x, y = x.to(device), y.to(device)"
             ["output, hits = model(x, hits)", "loss = nn.functional.cross_entropy(output, y)"],
             ["hits = tuple(part.detach() for part in hits)"],
         ),
+        (
+            [
+                "if hits:",
+                "    output = model(x)[0]",
+                "else:",
+                "    output = model(x)",
+                "hits += nn.functional.cross_entropy(output, y).item()",
+            ],
+            ["found.append(len(x))"],
+        ),
+        (
+            [
+                "output = model(x)",
+                "if isinstance(output, tuple):",
+                "    output = output[0]",
+                "hits += nn.functional.cross_entropy(output, y).item()",
+            ],
+            ["found.append(len(x))"],
+        ),
     ],
 )
 def test_an_output_is_followed_to_a_loss_an_order_or_back_into_the_model(inside: list[str], after: list[str]) -> None:
@@ -114,6 +133,7 @@ def test_an_output_is_followed_to_a_loss_an_order_or_back_into_the_model(inside:
         "outputs = model(x)\n        logits = outputs.logits\n        hits += (logits > 0).sum()",
         "outputs = model(x)\n        values = outputs.detach().cpu().numpy()\n        hits += (values > 0).sum()",
         "output, hits = model(x, hits)\n        found.append(hits)",
+        "if hits:\n            out = model(x)\n        else:\n            out = model(-x)\n        found.append(out)",
     ],
 )
 def test_values_are_followed_too(after: str) -> None:

@@ -598,3 +598,18 @@ def test_a_call_without_the_optimizer_goes_past_its_step(more: str, test: str, g
     assert result_of(LOSS_BATCH.format(more=more, test=test, given=given, none=none, reset="pass"))[1].startswith(
         f"line 15: {LEFT_OVER}"
     )
+
+
+def test_what_both_values_of_a_conditional_expression_reach_is_reached() -> None:
+    body = """
+    for x, y in batches:
+        opt.zero_grad()
+        out = net(x)
+        losses = (F.mse_loss(out, y), 1)
+        loss = losses[0] if isinstance(losses, tuple) else losses
+        loss.backward()
+        opt.step()
+    """
+    assert result_of(body)[1] == ""
+    one = body.replace("losses[0] if isinstance(losses, tuple) else losses", "losses[0] if x.any() else head(x).sum()")
+    assert result_of(one)[1] == f"line 17: {NONE}; step it where they are made"

@@ -231,3 +231,37 @@ Trainer(nn.Linear(2, 1)).fit([(torch.ones(3, 2), torch.ones(3, 1))])
     lines = [line.strip() for line in migrate_source(text).text.splitlines()]
     assert 'scaler = torch.amp.GradScaler("cuda", enabled=torch.device(self.device).type == "cuda")' in lines
     assert "device_type=torch.device(self.device).type, dtype=torch.float16, enabled=scaler.is_enabled()" in lines
+
+
+def test_a_device_that_the_base_class_makes_is_in_view() -> None:
+    text = """
+import torch
+from torch import nn
+
+class Base:
+    def __init__(self):
+        self.device = self._find_device()
+        self.model = nn.Linear(2, 1).to(self.device)
+
+    def _find_device(self):
+        device = torch.device("cpu")
+        if torch.cuda.is_available():
+            device = torch.device("cuda:0")
+        return device
+
+class Experiment(Base):
+    def train(self, batches):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for x, y in batches:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(self.model(x.to(self.device)), y.to(self.device))
+            loss.backward()
+            optimizer.step()
+
+Experiment().train([(torch.ones(3, 2), torch.ones(3, 1))])
+"""
+    lines = [line.strip() for line in migrate_source(text).text.splitlines()]
+    assert 'scaler = torch.amp.GradScaler("cuda", enabled=self.device.type == "cuda")' in lines
+    assert (
+        "with torch.autocast(device_type=self.device.type, dtype=torch.float16, enabled=scaler.is_enabled()):" in lines
+    )

@@ -54,7 +54,7 @@ class Trace:
             if isinstance(node, (ast.Lambda, ast.Constant, ast.Compare, ast.JoinedStr)):
                 continue
             if isinstance(node, ast.IfExp):
-                stack += [(node.body, False), (node.orelse, False)]
+                self._either(node, at, certain)
                 continue
             if isinstance(node, ast.Attribute) and node.attr in _CUTS:
                 continue
@@ -65,6 +65,16 @@ class Trace:
                 self._path(node, path, at, certain)
                 continue
             stack += [(child, certain) for child in ast.iter_child_nodes(node)]
+
+    def _either(self, node: ast.IfExp, at: ast.stmt, sure: bool) -> None:
+        """Follow the two values of a conditional expression: what both reach is reached on every way."""
+        before, seen = self.sure, self._seen
+        reached: list[set[Model]] = []
+        for arm in (node.body, node.orelse):
+            self.sure, self._seen = set(), set(seen)
+            self.expression(arm, at, sure and self._spend())
+            reached.append(self.sure)
+        self.sure, self._seen = before | (reached[0] & reached[1]), seen
 
     def _call(self, call: ast.Call, sure: bool, stack: list[tuple[ast.AST, bool]]) -> None:
         func = call.func

@@ -31,6 +31,10 @@ _SAME_ATTRIBUTES = frozenset(("data", "logits", "loss"))
 """What gives the tensor itself, or one of those that an output object holds."""
 
 
+_BRANCHES = (*FUNCTIONS, ast.ClassDef, ast.Return, ast.Break, ast.Continue, ast.Try)
+"""What is not put into a region."""
+
+
 class Evaluation(NamedTuple):
     """An evaluation loop: its region, or the reason for which it is left in float32."""
 
@@ -88,8 +92,24 @@ def _forwards(facts: Facts, owner: Function | ast.Module) -> list[ast.stmt]:
         loop = next((s for s in around if isinstance(s, LOOPS)), None)
         if loop is None or any(facts.trains(n) for n in walk(loop)):
             continue  # a single forward, or one of a training iteration, such as a teacher's
-        found[statement] = None
+        found[_either_arm(facts, statement)] = None
     return list(found)
+
+
+def _either_arm(facts: Facts, statement: ast.stmt) -> ast.stmt:
+    """The `if` around a forward whose other arm has one too, else the forward itself."""
+    parent = facts.file.parent(statement)
+    if not isinstance(parent, ast.If) or any(blocks(s) for s in (*parent.body, *parent.orelse)):
+        return statement
+    arms = [[n for s in arm for n in walk(s) if isinstance(n, ast.Call)] for arm in (parent.body, parent.orelse)]
+    return parent if all(any(facts.module_of(call) is not None for call in arm) for arm in arms) else statement
+
+
+def _simple(statement: ast.stmt) -> list[ast.stmt]:
+    """The statements in a statement that hold no others, or the statement itself."""
+    if not blocks(statement):
+        return [statement]
+    return [inner for inner in statements_in(statement) if not blocks(inner)]
 
 
 def _has_no_grad(file: SourceFile, statement: ast.With) -> bool:
@@ -118,24 +138,30 @@ def _plan(facts: Facts, sinks: Sinks, owner: Function | ast.Module, block: list[
             return Evaluation(line, Run(run[0], run[-1], tuple(run)), "", module)  # its state may be in half precision
         return Evaluation(line, None, f"evaluation is left in float32: {reason}", module)
 
-    indices = {i for i in forwards if _is_of_indices(facts, block[i])}
-    if any(
-        i not in indices and (not isinstance(block[i], ast.Assign) or not _plain_targets(block[i])) for i in forwards
-    ):
+    calls = [
+        inner
+        for i in forwards
+        for inner in _simple(block[i])
+        if any(isinstance(n, ast.Call) and facts.module_of(n) is not None for n in walk(inner))
+    ]
+    indices = {s for s in calls if _is_of_indices(facts, s)}
+    if any(s not in indices and (not isinstance(s, ast.Assign) or not _plain_targets(s)) for s in calls):
         return left("the model is called inside a larger statement; write `output = model(...)` on a line of its own")
-    outputs = {path_of(t) for i in forwards if i not in indices for t in targets_of(block[i])}
+    outputs = {path_of(t) for s in calls if s not in indices for t in targets_of(s)}
     reshaped = set(outputs)
     losses_at = []
-    for i, statement in enumerate(block[forwards[0] :], forwards[0]):
-        if _is_loss(facts, statement, reshaped):
-            losses_at.append(i)
-        elif isinstance(statement, ast.Assign) and reshaped & graph.value_paths(statement.value):
-            if not graph.is_graph(statement.value):
-                continue
-            reshaped.update(path_of(target) for target in targets_of(statement) if isinstance(target, ast.Name))
+    for i, member in enumerate(block[forwards[0] :], forwards[0]):
+        for statement in _simple(member):
+            if _is_loss(facts, statement, reshaped):
+                losses_at.append(i)
+            elif isinstance(statement, ast.Assign) and reshaped & graph.value_paths(statement.value):
+                if not graph.is_graph(statement.value):
+                    continue
+                reshaped.update(path_of(target) for target in targets_of(statement) if isinstance(target, ast.Name))
     last = max([*forwards, *losses_at])
     run = block[forwards[0] : last + 1]
-    if any(blocks(s) or isinstance(s, (*FUNCTIONS, ast.Return)) for s in run):
+    inside = {inner for statement in run for inner in (statement, *statements_in(statement))}
+    if any(isinstance(s, _BRANCHES) or (s in run and isinstance(s, (ast.With, *LOOPS))) for s in inside):
         return left("its statements are in branches")
     for statement in run:
         for node in walk(statement):
@@ -150,7 +176,7 @@ def _plan(facts: Facts, sinks: Sinks, owner: Function | ast.Module, block: list[
         for statement in statements_in(owner):
             if not isinstance(statement, ast.Assign):
                 continue
-            if statement in run and not _is_loss(facts, statement, reshaped):
+            if statement in inside and not _is_loss(facts, statement, reshaped):
                 found = _valued_targets(facts, statement) if graph.is_graph(statement.value) else []
             elif position(statement) > position(run[-1]) and path_of(_same(statement.value)) in half:
                 found = [path_of(target) for target in targets_of(statement) if isinstance(target, ast.Name)]
@@ -163,7 +189,7 @@ def _plan(facts: Facts, sinks: Sinks, owner: Function | ast.Module, block: list[
     for use in walk(owner):
         if isinstance(use, (ast.Name, ast.Attribute)) and path_of(use) in half and isinstance(use.ctx, ast.Load):
             statement = file.statement(use)
-            if statement in run or position(use) < position(run[0]) or statement in aliases:
+            if statement in inside or position(use) < position(run[0]) or statement in aliases:
                 continue
             if path_of(use) in fed and isinstance(statement, ast.Assign) and _assigns(statement, path_of(use)):
                 continue  # a state on its way back into the model: `hidden = detach(hidden)`
