@@ -6,6 +6,7 @@ The encoding is found as Python finds it: byte order mark, then the cookie of PE
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -116,6 +117,32 @@ def write_atomically(path: str, data: bytes, *, expected: bytes | None = None) -
 def reason(error: OSError) -> str:
     """The system's own words for what went wrong, without the path."""
     return (error.strerror or type(error).__name__).lower()
+
+
+def write_together(changes: Sequence[tuple[str, bytes, bytes]]) -> None:
+    """Replace the content of several files, given as path, new and old content, or of none of them.
+
+    What can be known before is looked at before the first file is written: that each still holds the old content and
+    can be written. Where one fails all the same, those before it get their old content back. Raises `FileError`, which
+    then names the file, or `FileChangedError`.
+    """
+    for path, _, old in changes:
+        target = os.path.realpath(path)
+        if read(target) != old:
+            raise FileChangedError(f"{path} changed on disk while it was being fixed; none of its group was written")
+        if not os.access(target, os.W_OK) or not os.access(os.path.dirname(target), os.W_OK):
+            raise FileError(f"{path} can't be written: it is read-only; none of its group was written")
+    done: list[tuple[str, bytes, bytes]] = []
+    for change in changes:
+        path, new, old = change
+        try:
+            write_atomically(path, new, expected=old)
+        except FileError as error:
+            for written, current, before in reversed(done):
+                with suppress(FileError):
+                    write_atomically(written, before, expected=current)
+            raise FileError(f"{path} {error}; none of its group was written") from error
+        done.append(change)
 
 
 def _declared_encoding(data: bytes) -> str:

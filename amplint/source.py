@@ -67,6 +67,10 @@ class SourceFile:
         self.unseen_rows: tuple[int, ...] = ()
         """The rows of statements in newer syntax, which are not in `tree`; known once `tree` is made."""
 
+    def with_text(self, text: str) -> SourceFile:
+        """The file as it would be with another text."""
+        return SourceFile(text, self.filename, self.settings, self.project)
+
     @cached_property
     def encoded(self) -> bytes:
         """The text as UTF-8; spans are offsets into it."""

@@ -18,8 +18,6 @@ CLEAN, LEFT, FAILED = 0, 1, 2
 """Exit codes: every loop that was found was migrated; something was refused or left; the task could not be done."""
 
 STDIN = "-"
-_TRAINING_WORDS = (b"backward", b"optim", b"autograd", b"grad(", b"training_step", b"Trainer", b".fit")
-"""A file that trains, itself or by a framework, has one of these in its text."""
 
 
 class _Outcome(NamedTuple):
@@ -81,13 +79,13 @@ def migrate(
 
 
 def _run(paths: Sequence[str], resolver: SettingsResolver, options: Options, apply: bool, output_format: str) -> int:
-    outcomes, failures = _read_all(paths, resolver, options)
+    outcomes, groups, failures = _read_all(paths, resolver, options)
     if output_format == "json":
         _print_json(outcomes)
     else:
         _print_text(outcomes, diff=not apply)
     if apply:
-        failures += _write_all(outcomes)
+        failures += _write_all(outcomes, groups)
     for filename, message in failures:
         sys.stderr.write(f"amplint: {filename}: {message}\n")
     if failures:
@@ -99,13 +97,12 @@ def _run(paths: Sequence[str], resolver: SettingsResolver, options: Options, app
 
 def _read_all(
     paths: Sequence[str], resolver: SettingsResolver, options: Options
-) -> tuple[list[_Outcome], list[tuple[str, str]]]:
+) -> tuple[list[_Outcome], list[list[str]], list[tuple[str, str]]]:
     from amplint.discover import discover
     from amplint.files import FileError, UndecodableError, decode, read
-    from amplint.migrate.migration import migrate_source
+    from amplint.migrate.linking.migration import is_about_training, migrate_files
     from amplint.rule import ISSUES_URL
 
-    found: list[_Outcome] = []
     failures: list[tuple[str, str]] = []
     if STDIN in paths:
         files: list[str] = [STDIN]
@@ -113,25 +110,23 @@ def _read_all(
         discovery = discover(paths, resolver)
         failures += [(problem.path, problem.message) for problem in discovery.problems]
         files = list(discovery.files)
+    sources: dict[str, tuple[bytes, Decoded]] = {}
     for filename in files:
         try:
             data = sys.stdin.buffer.read() if filename == STDIN else read(filename)
-            if not any(word in data for word in _TRAINING_WORDS):
-                continue
-            decoded = decode(data)
-        except (FileError, UndecodableError) as error:
+            sources["<stdin>" if filename == STDIN else filename] = data, decode(data)
+        except FileError as error:
             failures.append((filename, str(error)))
-            continue
-        settings = resolver.for_file("" if filename == STDIN else filename)
-        name = "<stdin>" if filename == STDIN else filename
-        try:
-            result = migrate_source(decoded.text, name, settings, options)
-        except Exception as error:
-            fault = f"internal fault, please report it at {ISSUES_URL}: {type(error).__name__}: {error}"
-            failures.append((filename, fault))
-            continue
-        found.append(_Outcome(name, data, decoded, result))
-    return found, failures
+        except UndecodableError as error:
+            if is_about_training(data.decode("latin-1")):
+                failures.append((filename, str(error)))
+    texts = {name: decoded.text for name, (_, decoded) in sources.items()}
+    migrations = migrate_files(texts, lambda name: resolver.for_file("" if name == "<stdin>" else name), options)
+    for name, cause in migrations.failures.items():
+        fault = f"internal fault, please report it at {ISSUES_URL}: {type(cause).__name__}: {cause}"
+        failures.append((name, fault))
+    found = [_Outcome(name, *sources[name], result) for name, result in migrations.results.items()]
+    return found, migrations.groups, failures
 
 
 def _print_text(outcomes: Sequence[_Outcome], *, diff: bool) -> None:
@@ -183,15 +178,21 @@ def _entry(outcome: _Outcome, loop: LoopReport) -> dict[str, Any]:
     }
 
 
-def _write_all(outcomes: Sequence[_Outcome]) -> list[tuple[str, str]]:
-    from amplint.files import FileError, write_atomically
+def _write_all(outcomes: Sequence[_Outcome], groups: Sequence[Sequence[str]]) -> list[tuple[str, str]]:
+    """Write what was migrated, files of one group together or none of them."""
+    from amplint.files import FileError, write_atomically, write_together
 
     failures = []
-    for outcome in outcomes:
-        if outcome.result.text != outcome.decoded.text:
-            try:
-                new = outcome.decoded.encode(outcome.result.text)
-                write_atomically(outcome.filename, new, expected=outcome.data)
-            except FileError as error:
-                failures.append((outcome.filename, str(error)))
+    changed = {o.filename: o for o in outcomes if o.result.text != o.decoded.text}
+    grouped = {name for group in groups for name in group}
+    for names in [*groups, *([name] for name in changed if name not in grouped)]:
+        members = [changed[name] for name in names]
+        try:
+            changes = [(o.filename, o.decoded.encode(o.result.text), o.data) for o in members]
+            if len(changes) == 1:
+                write_atomically(changes[0][0], changes[0][1], expected=changes[0][2])
+            else:
+                write_together(changes)
+        except FileError as error:
+            failures.append((" and ".join(names), str(error)))
     return failures

@@ -60,10 +60,10 @@ def find(facts: Facts) -> RefusalError | None:
         if "torch.autograd.grad" in names and is_of_parameters(file, call):
             return RefusalError(call, _BY_HAND)
     for step in facts.steps:
-        return RefusalError(step, _NOT_IN_VIEW.format("stepped"))
+        return RefusalError(step, _NOT_IN_VIEW.format("stepped"), "loop")
     for call in optimizers:
         if not _is_handed_back(file, call):
-            return RefusalError(call, _NOT_IN_VIEW.format("made"))
+            return RefusalError(call, _NOT_IN_VIEW.format("made"), "loop")
     return None
 
 

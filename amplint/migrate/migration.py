@@ -76,11 +76,16 @@ def migrate_source(
     All loops of a file are migrated together or none is, since they share models and optimizers; evaluation loops that
     can't be moved are left and reported. Text that does not parse comes back unchanged with one refused report.
     """
-    original = file = SourceFile(text, filename, settings)
+    return migrate_file(SourceFile(text, filename, settings), options)
+
+
+def migrate_file(file: SourceFile, options: Options) -> MigrationResult:
+    """Turn the loops of a file into loops under automatic mixed precision, as `migrate_source` does."""
+    original, text = file, file.text
     rows = list(range(1, len(text.splitlines()) + 2))
     if options.dtype != "bfloat16" and (called := closures.unfold(file)) is not None:
         rows = called.rows
-        file = SourceFile(called.text, filename, settings)
+        file = file.with_text(called.text)
     for _ in range(_SHARED_LINES):
         try:
             result = _attempt(file, options)
@@ -90,7 +95,7 @@ def migrate_source(
                 lines = _loop_lines(Facts(original))
                 return _refused(text, lines, f"line {rows[shared.statement.lineno - 1]}: {shared.reason}")
             rows = [rows[row - 1] for row in apart.rows]
-            file = SourceFile(apart.text, filename, settings)
+            file = file.with_text(apart.text)
         else:
             return result if file.text == text else _on_old_rows(text, file.text, result, rows)
     raise AssertionError("each round takes a line apart")
@@ -123,8 +128,10 @@ def _attempt(file: SourceFile, options: Options) -> MigrationResult:
     lines = _loop_lines(facts)
     if not lines:
         away = elsewhere.find(facts)
-        loops = [LoopReport(away.node.lineno, REFUSED, _reason(away), (), False)] if away is not None else []  # type: ignore[attr-defined]
-        return MigrationResult(text, loops)
+        if away is None:
+            return MigrationResult(text, [])
+        report = LoopReport(getattr(away.node, "lineno", 1), REFUSED, _reason(away), (), False, away.missing)
+        return MigrationResult(text, [report])
     if file.unseen_rows:
         return _refused(text, lines, f"line {file.unseen_rows[0]}: its syntax is newer than this Python")
     try:
@@ -135,11 +142,11 @@ def _attempt(file: SourceFile, options: Options) -> MigrationResult:
         except SharedLineError:
             raise
         except RefusalError as refusal:
-            return _refused(text, lines, _reason(refusal))
+            return _refused(text, lines, _reason(refusal), refusal.missing)
     except SharedLineError:
         raise
     except RefusalError as refusal:
-        return _refused(text, lines, _reason(refusal))
+        return _refused(text, lines, _reason(refusal), refusal.missing)
 
 
 class _EvaluationError(Exception):
@@ -151,8 +158,8 @@ def _reason(refusal: RefusalError) -> str:
     return f"line {line}: {refusal.reason}" if line else refusal.reason
 
 
-def _refused(text: str, lines: list[int], reason: str) -> MigrationResult:
-    return MigrationResult(text, [LoopReport(line, REFUSED, reason) for line in lines])
+def _refused(text: str, lines: list[int], reason: str, missing: str = "") -> MigrationResult:
+    return MigrationResult(text, [LoopReport(line, REFUSED, reason, missing=missing) for line in lines])
 
 
 def _loop_lines(facts: Facts) -> list[int]:
@@ -203,7 +210,7 @@ def _migrated(
         notes.append(f"line {watch.lineno}: the gradients that wandb.watch logs are scaled from now on")
     reports = [LoopReport(line, MIGRATED, "; ".join(notes), edits) for line in lines]
     if faults:
-        reports.append(LoopReport(lines[0], PARTLY, _UNSAVED, (), False))
+        reports.append(LoopReport(lines[0], PARTLY, _UNSAVED, (), False, "checkpoint"))
     for entry in evaluations:
         if entry.run is not None and with_evaluation:
             reports.append(LoopReport(entry.line, MIGRATED, "", edits, False))

@@ -30,7 +30,8 @@ class LoopReport(NamedTuple):
     """What became of one loop: `line` counts from 1, `reason` says why it was refused, or what is left to the user.
 
     `edits` are the changes of the file that belong to the loop; those that several loops need stand with each of them.
-    `training` is False for evaluation, and for files whose training loop is not in them.
+    `training` is False for evaluation, and for files whose training loop is not in them. `missing` says what stands in
+    another file: the `caller` of a function, the `loop` that trains, or a `checkpoint`.
     """
 
     line: int
@@ -38,6 +39,7 @@ class LoopReport(NamedTuple):
     reason: str = ""
     edits: tuple[Edit, ...] = ()
     training: bool = True
+    missing: str = ""
 
 
 class MigrationResult(NamedTuple):
@@ -49,12 +51,16 @@ class MigrationResult(NamedTuple):
 
 
 class RefusalError(Exception):
-    """A condition that a migration needs and that does not hold; `node` is where, `reason` what and what to do."""
+    """A condition that a migration needs and that does not hold; `node` is where, `reason` what and what to do.
 
-    def __init__(self, node: ast.AST, reason: str) -> None:
+    `missing` is that of a `LoopReport`.
+    """
+
+    def __init__(self, node: ast.AST, reason: str, missing: str = "") -> None:
         super().__init__(reason)
         self.node = node
         self.reason = reason
+        self.missing = missing
 
 
 class SharedLineError(RefusalError):

@@ -137,6 +137,11 @@ def check_function_class(file: SourceFile, cls: ast.ClassDef) -> None:
             )
 
 
+def is_wrapper_name(name: str) -> bool:
+    """Whether a name is that of a wrapper around optimizers which can't be scaled."""
+    return bool(_WRAPPER.match(name))
+
+
 def watched_gradients(file: SourceFile) -> ast.Call | None:
     """The call of `wandb.watch` by whose hooks gradients are logged while they are scaled, which changes no training:
     its `log` is "gradients" by default."""

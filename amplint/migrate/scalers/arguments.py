@@ -22,16 +22,17 @@ def check_calls(facts: Facts, function: Function, calls: tuple[ast.Call, ...], a
     uses: list[ast.expr] = [*facts.file.names.loads.get(name, ())]
     uses += facts.file.names.attributes.get(name, ())
     called = {call.func for call in calls}
-    if not calls:
-        raise RefusalError(
-            at,
-            f"the optimizer comes as a parameter of `{name}`, which this file does not call; bring the call into "
-            "this file, or write the scaler by hand, as a parameter beside the optimizer",
-        )
     others = [use for use in uses if use not in called and not _is_other(facts, use, function)]
     if others:
         raise RefusalError(
             others[0], f"`{name}` is used otherwise than by a plain call, so its parameters can't change"
+        )
+    if not calls:
+        raise RefusalError(
+            at,
+            f"the optimizer comes as a parameter of `{name}`, which this file does not call; give "
+            "`amplint migrate` the file that calls it too, or write the scaler by hand, beside the optimizer",
+            "caller",
         )
 
 

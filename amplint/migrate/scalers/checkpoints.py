@@ -11,6 +11,7 @@ from amplint.facts.values import path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
+from amplint.migrate.scalers import objects
 from amplint.migrate.scalers.making import Scalers
 from amplint.model import Span
 from amplint.rewrite import statements
@@ -68,13 +69,16 @@ def _is_optional(file: SourceFile, scalers: Scalers, node: ast.AST) -> bool:
 
 def _text(scalers: Scalers, editor: Editor, optimizer: ast.expr, at: ast.stmt) -> str:
     """The scaler of an optimizer at a statement, empty where it can't be brought there; nothing is then written."""
-    marks = scalers.mark(), editor.mark()
+    marks = scalers.mark(), editor.mark(), set(scalers.made)
     try:
-        return scalers.text_for([optimizer], at)
+        text = scalers.text_for([optimizer], at)
+        if all(objects.hand_over(scalers, owner) for owner in set(scalers.made) - marks[2]):
+            return text
     except RefusalError:
-        scalers.restore(marks[0])
-        editor.restore(marks[1])
-        return ""
+        pass
+    scalers.restore(marks[0])
+    editor.restore(marks[1])
+    return ""
 
 
 def _save(file: SourceFile, editor: Editor, entry: checkpoints.Saved, state: ast.Call, key: str, saved: str) -> None:

@@ -37,7 +37,8 @@ class Scalers:
         self.options = options
         self.switch = switch
         self.name = free_name(self.file, _NAMES)
-        self._made: dict[ast.AST, set[ast.stmt]] = {}
+        self.made: dict[ast.AST, set[ast.stmt]] = {}
+        """The statements that make the optimizers of scalers, by the functions, or the module, that make those."""
         self._texts: dict[tuple[ast.AST, str], str] = {}
         self.threaded: dict[Function, str] = {}
         self._uses: dict[ast.AST, list[ast.stmt]] = {}
@@ -48,12 +49,16 @@ class Scalers:
 
     def mark(self) -> tuple[dict, dict, dict, dict]:  # type: ignore[type-arg]
         """What was planned so far, for `restore`."""
-        made = {owner: set(makers) for owner, makers in self._made.items()}
+        made = {owner: set(makers) for owner, makers in self.made.items()}
         return made, dict(self._texts), dict(self.threaded), {owner: list(at) for owner, at in self._uses.items()}
 
     def restore(self, mark: tuple[dict, dict, dict, dict]) -> None:  # type: ignore[type-arg]
         """Forget what was planned since a mark."""
-        self._made, self._texts, self.threaded, self._uses = mark
+        self.made, self._texts, self.threaded, self._uses = mark
+
+    def forget(self, owner: ast.AST) -> None:
+        """Make no scaler in a function."""
+        del self.made[owner], self._uses[owner]
 
     def text_for(self, optimizers: list[ast.expr], at: ast.stmt) -> str:
         """The scaler as it is written at a statement that uses these optimizers; raises `RefusalError`."""
@@ -249,7 +254,7 @@ class Scalers:
     # -- making -------------------------------------------------------------------------------------------------------
 
     def _place(self, owner: ast.AST, makers: list[ast.stmt], text: str, at: ast.stmt) -> None:
-        self._made.setdefault(owner, set()).update(makers)
+        self.made.setdefault(owner, set()).update(makers)
         if self._texts.setdefault((owner, ""), text) != text:
             raise RefusalError(at, "one scaler would need two names")
         self._uses.setdefault(owner, []).extend(self._reached_from(owner, at, set()))
@@ -267,7 +272,7 @@ class Scalers:
 
     def write(self) -> None:
         """Write the lines that make the scalers; raises `RefusalError` where no place is right."""
-        for owner, makers in self._made.items():
+        for owner, makers in self.made.items():
             text = self._texts[owner, ""]
             for place in places(self.file, makers, self._uses.get(owner, [])):
                 statement = self._behind_device(place, self._last_move(place))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from amplint.facts.values import Function
 from amplint.migrate.model import RefusalError
 from amplint.migrate.scalers import arguments
-from amplint.migrate.tree import is_none, loops_of
+from amplint.migrate.tree import FUNCTIONS, is_none, loops_of
 
 if TYPE_CHECKING:
     from amplint.migrate.scalers.making import Scalers
@@ -80,3 +80,35 @@ def construct(scalers: Scalers, init: Function, arg: ast.arg, maker: ast.stmt, d
             arguments.pass_behind(file, scalers.editor, call, value, scalers.name, text)
     arguments.declare(file, scalers.editor, init, arg, scalers.name, maker)
     scalers.editor.insert_after(maker, f"self.{scalers.name} = {scalers.name}")
+
+
+def hand_over(scalers: Scalers, owner: ast.AST) -> bool:
+    """Bring the scaler that a function makes beside an optimizer to the objects that get that optimizer when they are
+    made, and that would make a scaler each; whether there are any.
+
+    Raises `RefusalError` where not all objects of their class are made in view.
+    """
+    handed = False
+    for init in [f for f in scalers.made if isinstance(f, FUNCTIONS) and f.name == "__init__" and f is not owner]:
+        makers = list(scalers.made[init])
+        value = getattr(makers[0], "value", None)
+        arg = next(
+            (a for a in (*init.args.args, *init.args.kwonlyargs) if isinstance(value, ast.Name) and a.arg == value.id),
+            None,
+        )
+        if len(makers) != 1 or arg is None or not _is_made_by(scalers, owner, init, arg):
+            continue
+        construct(scalers, init, arg, makers[0], 0)
+        scalers.forget(init)
+        handed = True
+    return handed
+
+
+def _is_made_by(scalers: Scalers, owner: ast.AST, init: Function, arg: ast.arg) -> bool:
+    """Whether the optimizer that a constructor gets is always one that a function makes."""
+    for call in scalers.file.values.calls_of(init):
+        given = scalers.file.values.argument(call, init, arg.arg)
+        bindings = scalers.file.names.lookup(given) if isinstance(given, ast.Name) else ()
+        if not bindings or not all(binding.node in scalers.made[owner] for binding in bindings):
+            return False
+    return True
