@@ -204,7 +204,8 @@ CASES = {
         """
         for x, y in batches:
             out = model(x)
-            loss = (out / (out.std(dim=1, keepdim=True) + 1e-12) - y).abs().mean()
+            out[:, 0] += 1e-12
+            loss = (out - y).abs().mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -86,7 +86,7 @@ class HalfValues:
         self._widened = widened
         self.file: SourceFile = facts.file
         self.sinks = sinks
-        self._reached = frozenset(reached)
+        self.reached = frozenset(reached)
         self._inside = {id(node) for run in runs for node in run.nodes()}
 
     def may_be(self, node: ast.expr) -> bool:
@@ -163,7 +163,7 @@ class HalfValues:
         if called := lambdas.of_call(self.file, call):
             return any(self._may_be(value.body, self.file.statement(value), way) for value in called)
         owner = owner_of(self.file, at)
-        inside = owner in self._reached or id(call) in self._inside
+        inside = owner in self.reached or id(call) in self._inside
         given = [*call.args, *_keywords(call)] if attribute not in _OF_ITSELF else []
         if functions:
             if not inside and not any(self._may_be(value, at, way) for value in given):
@@ -205,7 +205,7 @@ class HalfValues:
         if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, root):
             return path in graph.tainted
         calls = self.file.values.calls(owner) or self.file.values.calls_of(owner)  # an `__init__` by its class
-        unseen = owner in self.facts.module_inits or (not calls and owner in self._reached)
+        unseen = owner in self.facts.module_inits or (not calls and owner in self.reached)
         if unseen and owner.name != "__init__" and not way.surely:
             return True  # another file calls it
         given = [(call, self.file.values.argument(call, owner, root)) for call in calls]
@@ -271,6 +271,14 @@ class HalfValues:
             return not isinstance(node.op, ast.MatMult) and (self.is_float32(node.left) or self.is_float32(node.right))
         return False
 
+    def _given(self, name: ast.Name) -> list[ast.expr]:
+        """What the calls of a function, or of the module whose `forward` it is, pass for a parameter."""
+        owner = owner_of(self.file, name)
+        if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, name.id):
+            return []
+        given = [self.file.values.argument(call, owner, name.id) for call in self.file.values.calls(owner)]
+        return [value for value in given if value is not None]
+
     def is_of_parameter(self, node: ast.expr, depth: int = 0) -> bool:
         """Whether a value is computed from parameters and numbers alone, without a product, and so stays float32."""
         if depth > _DEPTH:
@@ -280,7 +288,7 @@ class HalfValues:
         if isinstance(node, (ast.Name, ast.Attribute)) and path_of(node):
             if self.sinks.graph(owner_of(self.file, node)).is_parameter(node):
                 return True
-            values = self.file.values.of(node) if isinstance(node, ast.Name) else ()
+            values = (*self.file.values.of(node), *self._given(node)) if isinstance(node, ast.Name) else ()
             return bool(values) and all(
                 isinstance(value, ast.expr) and value is not node and self.is_of_parameter(value, depth + 1)
                 for value in values

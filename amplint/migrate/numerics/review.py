@@ -22,12 +22,15 @@ from amplint.migrate.numerics.half import HalfValues
 from amplint.migrate.numerics.logarithms import Logarithms
 from amplint.migrate.numerics.probabilities import Probabilities, is_probability_loss
 from amplint.migrate.numerics.reached import reached_functions
+from amplint.migrate.numerics.widening import Widening
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.regions.sinks import Sinks
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
+_BEYOND = "a constant beyond the range of float16 {}; use --dtype bfloat16"
+_VANISHES = "a constant that float16 rounds to zero {}; use --dtype bfloat16"
 _SMALLEST = 6e-8
 """The smallest positive float16 is about this."""
 _REJECTS_HALF = frozenset(
@@ -68,6 +71,7 @@ class Numerics:
         kernels.check(self.facts, runs, functions)
         self.half = HalfValues(self.facts, self.sinks, runs, functions, self._casts.widened)
         self._logarithms = Logarithms(self.facts, self.sinks, self.half, self._casts, self.probabilities)
+        self._widening = Widening(self.facts, self.sinks, self.half, self._casts)
         self._products = gram.Islands(self.file, self.sinks, self.half, self.editor)
         nodes = [node for run in runs for node in run.nodes()]
         for function in functions:
@@ -279,35 +283,50 @@ class Numerics:
             self._casts.float(value)
 
     def _arithmetic(self, node: ast.BinOp | ast.AugAssign) -> None:
-        if not self._float16:
-            return
-        if not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+        """`x + 1e-10` becomes `x.float() + 1e-10`, and what is changed in place by such a number is float32 before."""
+        if not self._float16 or not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
             return
         operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.target, node.value]
         for operand, other in (operands, operands[::-1]):
             if isinstance(other, ast.Constant) or not self.half.may_be(other):
                 continue
             is_weight = isinstance(node.op, ast.Mult) and _is_loss_term(other)
-            if is_beyond_float16(self.file, operand):
-                if isinstance(node, ast.BinOp) and self.half.is_computed(other) and _takes_a_method(other):
-                    self._casts.float(other)
-                elif not is_weight:
-                    self._constant(operand, node, "stands in arithmetic with tensors")
-            elif not is_weight and (isinstance(node.op, (ast.Add, ast.Sub)) or not path_of(operand)):
-                # A weight that becomes too small for half precision adds nothing to the sum.
-                self._constant(operand, node, "stands in arithmetic with tensors")
+            is_beyond = is_beyond_float16(self.file, operand) or (
+                isinstance(node, ast.AugAssign) and self._is_beyond(operand)
+            )
+            if not is_beyond and (not _vanishes(self.file, operand) or is_weight):
+                continue
+            if not is_beyond and isinstance(node.op, ast.Mult) and path_of(operand):
+                continue  # a weight that becomes too small for half precision adds nothing to the sum
+            if is_weight and not self.half.is_computed(other):
+                continue
+            if isinstance(node, ast.AugAssign) and other is node.target:
+                done = self._widening.widen_target(node.target, node)
+            else:
+                done = self._widening.widen(other)
+            if not done:
+                raise RefusalError(
+                    node, (_BEYOND if is_beyond else _VANISHES).format("stands in arithmetic with tensors")
+                )
+
+    def _is_beyond(self, node: ast.expr, depth: int = 0) -> bool:
+        """Whether a value is made with a number beyond float16, as a mask is."""
+        if isinstance(node, ast.Name) and depth < 2:
+            return any(
+                isinstance(v, (ast.BinOp, ast.Call)) and self._is_beyond(v, depth + 1) for v in self._values(node)
+            )
+        return any(isinstance(n, ast.expr) and is_beyond_float16(self.file, n) for n in ast.walk(node))
+
+    def _values(self, name: ast.Name) -> list[ast.expr]:
+        return [value for value in self.file.values.of(name) if isinstance(value, ast.expr)]
 
     def _constant(self, value: ast.expr, place: ast.AST, what: str) -> None:
         if not self._float16:
             return
         if is_beyond_float16(self.file, value):
-            raise RefusalError(place, f"a constant beyond the range of float16 {what}; use --dtype bfloat16")
+            raise RefusalError(place, _BEYOND.format(what))
         if _vanishes(self.file, value):
-            raise RefusalError(place, f"a constant that float16 rounds to zero {what}; use --dtype bfloat16")
-
-
-def _takes_a_method(node: ast.expr) -> bool:
-    return isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+            raise RefusalError(place, _VANISHES.format(what))
 
 
 def _is_loss_term(node: ast.expr) -> bool:
