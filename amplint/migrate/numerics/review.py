@@ -14,7 +14,7 @@ from amplint.facts.values import Function, path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import Options, RefusalError
-from amplint.migrate.numerics import angles, averages, gram, kernels, lambdas, logarithms, masks, products, recursions
+from amplint.migrate.numerics import angles, averages, gram, kernels, lambdas, logarithms, masks, norms, products, recursions
 from amplint.migrate.numerics.casts import Casts
 from amplint.migrate.numerics.constants import is_beyond_float16, number
 from amplint.migrate.numerics.gram import is_gram
@@ -184,6 +184,9 @@ class Numerics:
             self._distribution(call)  # it samples
         elif is_probability_loss(self.file, call):
             self._losses.append(call)
+        elif computed := norms.half_arguments(self.file, self.half, call):
+            for value in computed:
+                self._casts.float(value)
         elif name == "numpy" and isinstance(call.func, ast.Attribute) and not self.file.resolve(call.func):
             self._logarithms.choices(call.func.value)
         elif name in _MASKS and self._float16:
