@@ -13,8 +13,9 @@ from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.numerics.review import Numerics
+from amplint.migrate.regions.autograd_functions import check_class
 from amplint.migrate.regions.sinks import Sinks
-from amplint.migrate.screening import check_function_class, check_uses
+from amplint.migrate.screening import check_uses
 from amplint.migrate.tree import FUNCTIONS
 from amplint.project import repository_root
 
@@ -77,7 +78,7 @@ class Neighbours:
             try:
                 for entry in reached:
                     if isinstance(entry, ast.ClassDef):
-                        check_function_class(file, entry)
+                        check_class(file, entry)
                 functions = [entry for entry in reached if isinstance(entry, FUNCTIONS)]
                 check_uses(file, [node for function in functions for node in ast.walk(function)])
                 editor = Editor(file)

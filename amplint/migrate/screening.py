@@ -12,7 +12,6 @@ from amplint.migrate.facts import Facts
 from amplint.migrate.gradients import leaves
 from amplint.migrate.model import RefusalError
 from amplint.migrate.numerics import precision
-from amplint.migrate.regions.autograd_functions import passes_on
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -125,18 +124,6 @@ def check_uses(file: SourceFile, nodes: Iterable[ast.AST]) -> None:
                     raise RefusalError(use, reason)
 
 
-def check_function_class(file: SourceFile, cls: ast.ClassDef) -> None:
-    """Raise `RefusalError` for an autograd function of a file's own that does not just pass its input on."""
-    if passes_on(cls):
-        return
-    for base in cls.bases:
-        names = file.resolve(base) or (path_of(base),)
-        if any(name in ("torch.autograd.Function", "Function", "autograd.Function") for name in names):
-            raise RefusalError(
-                cls, "a custom autograd function needs custom_fwd and custom_bwd, or float32 inputs; adapt it first"
-            )
-
-
 def is_wrapper_name(name: str) -> bool:
     """Whether a name is that of a wrapper around optimizers which can't be scaled."""
     return bool(_WRAPPER.match(name))
@@ -204,7 +191,6 @@ def _classes(file: SourceFile) -> None:
     for node in file.names.scopes:
         if not isinstance(node, ast.ClassDef):
             continue
-        check_function_class(file, node)
         for base in node.bases:
             names = file.resolve(base) or (path_of(base),)
             if any(name.endswith("LightningModule") for name in names):

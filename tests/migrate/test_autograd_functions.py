@@ -55,3 +55,40 @@ def test_functions(forward: str, backward: str, left: bool) -> None:
     assert (result.text != HEAD + body) is left
     if not left:
         assert result.loops[0].reason.startswith("line 9: a custom autograd function")
+
+
+METRIC = """
+class Overlap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return torch.dot(x, y) / (x.sum() + y.sum())
+
+    @staticmethod
+    def backward(ctx, grad):
+        raise NotImplementedError
+
+{alias}
+for x, y in batches:
+    out = model(x)
+    loss = F.mse_loss(out, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(Overlap.apply({given}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("alias", "given", "left"),
+    [
+        ("", "(out > 0.5).float().view(-1), y.view(-1)", True),
+        ("", "y.view(-1), y.view(-1)", True),
+        ("", "out.view(-1), y.view(-1)", False),
+        ("overlap = Overlap.apply", "y.view(-1), y.view(-1)", False),
+    ],
+)
+def test_one_of_a_metric_may_stand_where_it_meets_float32(alias: str, given: str, left: bool) -> None:
+    text = HEAD + METRIC.format(alias=alias, given=given)
+    result = migrate_source(text, "train.py")
+    assert (result.text != text) is left, result.loops
+    assert left or result.loops[0].reason.startswith("line 9: a custom autograd function")

@@ -46,6 +46,10 @@ _OF_ITSELF = frozenset(
 )  # fmt: skip
 """The methods whose arguments are sizes, positions or devices."""
 _MOVES = frozenset(("to", "cuda", "cpu", "train", "eval"))
+_OF_TENSORS = frozenset(
+    ("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "new", "fill_", "zero_", "to", "cuda", "float",
+     "clone", "type_as", "type")
+)  # fmt: skip
 _WITH_INDICES = frozenset(("max", "min", "sort", "topk", "median", "mode", "kthvalue", "cummax", "cummin"))
 _SAMPLES = frozenset(("sample", "sample_n", "mode", "unique", "bernoulli"))
 _PLAIN_FUNCTIONS = frozenset(("len", "int", "float", "str", "bool", "range", "isinstance", "round", "type"))
@@ -88,6 +92,7 @@ class HalfValues:
         self.sinks = sinks
         self.reached = frozenset(reached)
         self._inside = {id(node) for run in runs for node in run.nodes()}
+        self._is_whole = bool(runs)  # not of a file that only others run
 
     def may_be(self, node: ast.expr) -> bool:
         """Whether an expression may be a tensor of half precision where it stands; a parameter of a method of a module
@@ -197,6 +202,9 @@ class HalfValues:
         owner = owner_of(self.file, at)
         graph = self.sinks.graph(owner)
         reaching = graph.reaching(path, at)
+        if not way.rounded:  # a write by index leaves the dtype
+            whole = [r for r in reaching if not _writes_by_index(r[0], path)]
+            reaching = whole if whole and all(self._makes_tensor(value) for _, value in whole) else reaching
         if reaching:
             return any(self._may_be(value, statement, way) for statement, value in reaching)
         root = path.split(".", 1)[0]
@@ -205,11 +213,49 @@ class HalfValues:
         if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, root):
             return path in graph.tainted
         calls = self.file.values.calls(owner) or self.file.values.calls_of(owner)  # an `__init__` by its class
+        if not way.surely and (given := self._given_to_method(owner, root)):
+            return any(self._may_be(value, self.file.statement(value), way) for value in given)
         unseen = owner in self.facts.module_inits or (not calls and owner in self.reached)
         if unseen and owner.name != "__init__" and not way.surely:
             return True  # another file calls it
-        given = [(call, self.file.values.argument(call, owner, root)) for call in calls]
-        return any(value is not None and self._may_be(value, self.file.statement(call), way) for call, value in given)
+        passed = [(call, self.file.values.argument(call, owner, root)) for call in calls]
+        return any(value is not None and self._may_be(value, self.file.statement(call), way) for call, value in passed)
+
+    def _given_to_method(self, owner: Function, parameter: str) -> list[ast.expr]:
+        """What the calls of the file pass for a parameter of a method of a module, `[]` where some are out of view.
+
+        Containers pass the first parameter of a `forward`; others, such as targets, are all written out.
+        """
+        is_forward = owner.name == "forward"
+        names = [arg.arg for arg in owner.args.args]
+        is_open = owner not in self.facts.module_inits or owner.name.startswith("__") or not self._is_whole
+        if is_open or parameter not in names[1 + is_forward :]:
+            return []
+        found = []
+        for call in self.file.names.calls:
+            own = self.file.values.functions(call)
+            is_named = isinstance(call.func, ast.Attribute) and call.func.attr == owner.name
+            may_run = owner in own or is_named or (is_forward and not own and self.facts.module_of(call) is not None)
+            if not may_run:
+                continue
+            if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
+                return []
+            value = self.file.values.argument(call, owner, parameter)
+            made = self.file.values.constructed(call.func)
+            if value is not None and not (made and all(isinstance(cls, str) and cls != "?" for cls in made)):
+                found.append(value)
+        return found
+
+    def _makes_tensor(self, value: ast.expr) -> bool:
+        """Whether a value surely is a tensor, and no list: `FloatTensor(n).fill_(0)`, `x.new_zeros(n)`."""
+        if not isinstance(value, ast.Call):
+            return False
+        if any(name.startswith("torch.") for name in self.file.resolve(value.func)):
+            return True
+        last = path_of(value.func).rsplit(".", 1)[-1]
+        if isinstance(value.func, ast.Attribute) and value.func.attr in _OF_TENSORS:
+            return value.func.attr.startswith("new") or self._makes_tensor(value.func.value)
+        return last.endswith("Tensor")
 
     def _attribute_may_be(self, path: str, at: ast.stmt, way: _Way) -> bool:
         """Whether a method gives `self.x` a value that may be of half precision."""
@@ -336,6 +382,12 @@ def _root(node: ast.expr) -> ast.Name:
 
 def _keywords(call: ast.Call) -> list[ast.expr]:
     return [keyword.value for keyword in call.keywords]
+
+
+def _writes_by_index(statement: ast.stmt, path: str) -> bool:
+    """Whether a statement gives values to items of `path` alone: `path[i] = value`."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return bool(targets) and all(isinstance(t, ast.Subscript) and path_of(t.value) == path for t in targets)
 
 
 def _children(node: ast.AST) -> list[ast.expr]:

@@ -14,7 +14,18 @@ from amplint.facts.values import Function, path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import Options, RefusalError
-from amplint.migrate.numerics import angles, averages, gram, kernels, lambdas, logarithms, masks, norms, products, recursions
+from amplint.migrate.numerics import (
+    angles,
+    averages,
+    gram,
+    kernels,
+    lambdas,
+    logarithms,
+    masks,
+    norms,
+    products,
+    recursions,
+)
 from amplint.migrate.numerics.casts import Casts
 from amplint.migrate.numerics.constants import is_beyond_float16, number
 from amplint.migrate.numerics.gram import is_gram
@@ -23,6 +34,7 @@ from amplint.migrate.numerics.logarithms import Logarithms
 from amplint.migrate.numerics.probabilities import Probabilities, is_probability_loss
 from amplint.migrate.numerics.reached import reached_functions
 from amplint.migrate.numerics.widening import Widening
+from amplint.migrate.regions import autograd_functions
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.regions.sinks import Sinks
 
@@ -79,6 +91,7 @@ class Numerics:
         for value in lambdas.reached(self.file, nodes):
             nodes += ast.walk(value.body)
         recursions.check(self.file, nodes)
+        autograd_functions.check(self.file, nodes, self.half.is_computed)
         if self._float16:
             averages.check(self.facts)
         nodes = list({id(node): node for node in nodes}.values())

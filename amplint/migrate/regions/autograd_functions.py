@@ -1,15 +1,48 @@
-"""Autograd functions of a file's own that a migration leaves as they are: those that pass a value on, and its gradient
-times a number, as a gradient reversal does."""
+"""Autograd functions of a file's own: they must not meet half precision, but for those that pass a value on, and its
+gradient times a number, as a gradient reversal does."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from amplint.facts.values import path_of
+from amplint.migrate.model import RefusalError
 from amplint.migrate.tree import FUNCTIONS, is_none, statements_in
+
+if TYPE_CHECKING:
+    from amplint.source import SourceFile
+
+_BASES = frozenset(("torch.autograd.Function", "Function", "autograd.Function"))
 
 _SAME = frozenset(("view_as", "clone", "view", "contiguous", "neg", "detach", "expand_as"))
 _NUMBERS = frozenset(("new_tensor", "float", "item"))
+
+
+def check(file: SourceFile, nodes: list[ast.AST], is_half: Callable[[ast.expr], bool]) -> None:
+    """Raise `RefusalError` for one that runs among the nodes, on what `is_half`, or where that can't be seen; those of
+    metrics may stand."""
+    inside = {id(node) for node in nodes}
+    for cls in (scope for scope in file.names.scopes if isinstance(scope, ast.ClassDef)):
+        for use in file.names.loads.get(cls.name, ()):
+            attribute = file.parent(use)
+            call = file.parent(attribute) if isinstance(attribute, ast.Attribute) else None
+            is_called = isinstance(call, ast.Call) and call.func is attribute
+            given = call.args if isinstance(call, ast.Call) else []
+            if not is_called or id(use) in inside or any(is_half(argument) for argument in given):
+                check_class(file, cls)
+
+
+def check_class(file: SourceFile, cls: ast.ClassDef) -> None:
+    """Raise `RefusalError` for an autograd function of a file's own that does not just pass its input on."""
+    if passes_on(cls):
+        return
+    for base in cls.bases:
+        if _BASES.intersection(file.resolve(base) or (path_of(base),)):
+            raise RefusalError(
+                cls, "a custom autograd function needs custom_fwd and custom_bwd, or float32 inputs; adapt it first"
+            )
 
 
 def passes_on(cls: ast.ClassDef) -> bool:
