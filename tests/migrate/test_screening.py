@@ -72,6 +72,12 @@ def reason(body: str) -> str:
         + LOOP.replace("model(x)", "model(power(x))").replace(
             "    out = model(power(x))", "    x = power(x)\n    out = model(x)"
         ),
+        "class Spectra:\n    def __getitem__(self, i):\n        wave = self.waves[i]\n"
+        "        return torch.stft(wave, 16, return_complex=True).abs()\n\n"
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(4, 2)\n        self.body = nn.Sequential(*[self.layer])\n\n"
+        "    def forward(self, x):\n        x = self.body(x)\n        return self.layer(x)\n\nmodel = Net()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n" + LOOP,
         AFTER.format("print(torch.linalg.svdvals(model.weight))"),
         AFTER.format("print(torch.linalg.svdvals(out.float()))"),
         LOOP.replace("    loss = ", "    size = torch.linalg.norm(out)\n    loss = size + "),

@@ -53,7 +53,7 @@ def check(facts: Facts, runs: list[Run], reached: list[Function]) -> None:
         made = file.parent(node)
         if reason is not _LINALG and isinstance(made, ast.Call) and _comes_to_training(facts, made):
             raise RefusalError(node, reason)
-    computed = Spread(facts, _FLOAT).of_assigned(_statements(runs, reached))
+    computed = Spread(facts, _FLOAT).of_assigned(_statements(facts, runs, reached))
     half = computed.expressions()
     for node, reason in found.items():
         call = file.parent(node)
@@ -66,11 +66,18 @@ def _comes_to_training(facts: Facts, call: ast.Call) -> bool:
     return Spread(facts, _REAL).of([call]).meets_training() is not None
 
 
-def _statements(runs: list[Run], reached: list[Function]) -> list[ast.stmt]:
-    """The statements of the runs, and those of the functions that they call that keep something in an object."""
+def _statements(facts: Facts, runs: list[Run], reached: list[Function]) -> list[ast.stmt]:
+    """The statements of the runs, and those of the functions that they call that keep something in an object; layers
+    are no values that a region computes."""
     found = [node for run in runs for s in run.statements for node in walk(s) if isinstance(node, ast.stmt)]
     inner = [node for function in reached for node in walk(function) if isinstance(node, ast.stmt)]
-    return [*found, *(s for s in inner if any(isinstance(target, ast.Attribute) for target in targets_of(s)))]
+    kept = [s for s in inner if any(isinstance(target, ast.Attribute) for target in targets_of(s))]
+    return [*found, *(s for s in kept if not _makes_layer(facts, s))]
+
+
+def _makes_layer(facts: Facts, statement: ast.stmt) -> bool:
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    return isinstance(value, ast.Call) and facts.is_module_name(facts.file.resolve(value.func))
 
 
 def _reason(names: tuple[str, ...]) -> str:

@@ -198,8 +198,13 @@ class Spread:
             self.lost = call  # a name that a string says, or what `map` calls
             return
         self._add(call)
-        if isinstance(call.func, ast.Attribute) and not names:
+        if isinstance(call.func, ast.Attribute) and not names and not self._is_layer(call.func):
             self._mutated(call.func.value, 0)
+
+    def _is_layer(self, node: ast.expr) -> bool:
+        """Whether a name surely stands for layers of torch, which keep nothing of what they are given."""
+        made = self.file.values.constructed(node)
+        return bool(made) and all(isinstance(cls, str) and cls.startswith("torch.nn.") for cls in made)
 
     def _is_function(self, node: ast.expr) -> bool:
         return isinstance(node, (ast.Name, ast.Attribute)) and any(
