@@ -14,6 +14,7 @@ from amplint.migrate.gradients.flow import Gradients
 from amplint.migrate.gradients.optimizers import OptimizersInView, concerns, meets_scaled
 from amplint.migrate.gradients.stages import Plan
 from amplint.migrate.gradients.strangers import Strangers
+from amplint.migrate.gradients.unused import is_unused
 from amplint.migrate.model import RefusalError
 from amplint.migrate.regions.sinks import Sinks
 from amplint.migrate.scalers.making import Scalers
@@ -377,7 +378,8 @@ class Protocol:
         own = self.facts.is_step_of_optimizer
         for owner in (self.file.tree, *(f for f in self.facts.functions if not own(f))):
             if owner in self.facts.gradient_readers:
-                if isinstance(owner, FUNCTIONS) and not self.file.values.calls(owner):
+                called = isinstance(owner, ast.Module) or self.file.values.calls(owner)
+                if not called and not is_unused(self.file, owner):
                     raise RefusalError(owner, f"`{owner.name}` uses gradients, and where it is called can't be seen")
                 continue
             for statement in statements_in(owner):
