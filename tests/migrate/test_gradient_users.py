@@ -69,6 +69,10 @@ def test_a_function_of_the_file_that_hands_the_model_on() -> None:
     assert "    scaler.unscale_(optimizer)\n    log(model)\n" in text
 
 
+ADDED_TO = (
+    "gradients are used here in an iteration that may not step, and others may be added to them later; use them under "
+    "the condition of the step, or reset them (zero_grad) before each backward"
+)
 ACCUMULATION = """
 for i, (x, y) in enumerate(batches):
     loss = F.mse_loss(model(x), y)
@@ -82,15 +86,12 @@ for i, (x, y) in enumerate(batches):
 
 
 def test_between_a_backward_and_a_step_under_a_condition_it_is_refused() -> None:
-    assert refusal(IMPORTS + ACCUMULATION.format("utils.plot(model)", "")) == (
-        f"line 15: {UNSEEN}move it behind the step, or before backward()"
-    )
+    assert refusal(IMPORTS + ACCUMULATION.format("utils.plot(model)", "")) == f"line 15: {ADDED_TO}"
 
 
 def test_a_test_of_gradients_there_is_refused() -> None:
-    assert refusal(ACCUMULATION.format("if model.weight.grad.norm() > 9: print('large')", "")) == (
-        "line 12: gradients are used here where they may still be scaled"
-    )
+    use = "if model.weight.grad.norm() > 9: print('large')"
+    assert refusal(ACCUMULATION.format(use, "")) == f"line 12: {ADDED_TO}"
 
 
 def test_behind_a_step_under_a_condition_it_is_left() -> None:
@@ -217,12 +218,15 @@ for i, (x, y) in enumerate(batches):
         "for p in head.parameters(): p.grad.clamp_(-1, 1)",
     ],
 )
-def test_gradients_of_an_optimizer_that_steps_under_a_condition_are_not_used_before(use: str) -> None:
-    """Only those of the other one are unscaled there."""
-    assert refusal(TWO.format(use=use, test="if i > 2: ")) == (
-        "line 21: gradients are used here of an optimizer that is unscaled only where it steps, later"
-    )
-    assert migrated(TWO.format(use=use, test="")).count("scaler.unscale_(opt_head)") == 1
+def test_gradients_of_an_optimizer_that_steps_under_a_condition_are_unscaled_before(use: str) -> None:
+    for test in ("if i > 2: ", ""):
+        text = migrated(TWO.format(use=use, test=test))
+        assert (
+            text.count("scaler.unscale_(opt_head)\n    clip_gradient(optimizer, 1.0)\n")
+            + text.count(f"scaler.unscale_(opt_head)\n    {use}\n")
+            == 1
+        )
+        assert text.endswith(f"    {test}scaler.step(opt_head)\n    scaler.update()\n")
 
 
 def test_the_gradients_of_the_other_optimizer_are_used_before() -> None:

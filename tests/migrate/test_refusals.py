@@ -258,8 +258,8 @@ CASES = {
                 continue
             other.step()
         """,
-        15,
-        "before the scaler is updated",
+        13,
+        "gradients that are left over",
     ),
 }
 

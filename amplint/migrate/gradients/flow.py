@@ -8,12 +8,12 @@ refuse the migration. A loop is taken to run at least once.
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, default_of, is_self
 from amplint.migrate.facts import Facts
 from amplint.migrate.gradients import partial
+from amplint.migrate.gradients.guards import is_boundary, is_guarded
 from amplint.migrate.gradients.ownership import NO_NAMES, SELF, Model, Names, Optimizer, Ownership, Reach, is_none
 from amplint.migrate.gradients.stages import (
     NONE,
@@ -30,6 +30,7 @@ from amplint.migrate.gradients.stages import (
     State,
     join,
     met,
+    never_stepped,
 )
 from amplint.migrate.iteration import loop_around
 from amplint.migrate.model import RefusalError
@@ -45,6 +46,10 @@ _DEPTH = 8
 _LEFT_OVER = (
     "gradients that are left over from another step or another scale may reach this step; reset them (zero_grad) "
     "before the first backward of each step"
+)
+_ADDED_TO = (
+    "gradients are used here in an iteration that may not step, and others may be added to them later; use them under "
+    "the condition of the step, or reset them (zero_grad) before each backward"
 )
 _SHARED = "two optimizers share parameters, whose gradients would be unscaled twice"
 _NO_GRADIENTS = (
@@ -139,6 +144,8 @@ class Gradients:
     def _statement(self, statement: ast.stmt, state: State, names: Names) -> Flow:
         for optimizer in self._all(self.plan.unscaled.get(statement, ()), names):
             self._unscale(optimizer, state, statement)
+        for scaler in {self._scaler(o) for o in self._all(self.plan.closed.get(statement, ()), names)}:
+            self._update(scaler, state, statement)
         if isinstance(statement, LOOPS):
             flow = self._loop(statement, state, names)
         else:
@@ -170,8 +177,8 @@ class Gradients:
             return Flow(state)
         if isinstance(statement, ast.If) and (arm := self._only_arm(statement, names)) is not None:
             return self._block(arm, state, names)
-        if self._is_boundary(statement):
-            return Flow(join(self._block(inner[0], state.copy(), names).ends, self._never_stepped(state)))
+        if is_boundary(self.facts, self.plan, statement):
+            return Flow(join(self._block(inner[0], state.copy(), names).ends, never_stepped(state)))
         flows = [self._block(block, state.copy(), names) for block in inner]
         always = isinstance(statement, (ast.With, ast.AsyncWith)) or (isinstance(statement, ast.If) and len(inner) > 1)
         return met([*flows, *(() if always else (Flow(state),))])
@@ -200,27 +207,6 @@ class Gradients:
 
     def _is_rebound(self, node: ast.Name) -> bool:
         return any(binding.kind != "param" for binding in self.file.names.lookup(node))
-
-    def _is_boundary(self, statement: ast.stmt) -> bool:
-        """Whether a statement is `if i % k == 0: optimizer.zero_grad()` where all steps are under
-        `if (i + 1) % k == 0`, so that it runs behind each of them."""
-        if not isinstance(statement, ast.If) or statement.orelse:
-            return False
-        match = re.fullmatch(r"(\w+) % (.+) == 0", ast.unparse(statement.test))
-        if match is None or not all(isinstance(s, ast.Expr) for s in statement.body):
-            return False
-        wanted = f"({match[1]} + 1) % {match[2]} == 0"
-        tests = [
-            [ast.unparse(s.test) for s in chain(self.file, self.file.statement(step)) if isinstance(s, ast.If)]
-            for step in self.facts.steps
-        ]
-        return all(any(test == wanted or test.startswith(f"{wanted} or ") for test in around) for around in tests)
-
-    @staticmethod
-    def _never_stepped(state: State) -> State:
-        """A state without the stages behind a step."""
-        stages = {o: frozenset(s for s in found if s[0] != UNSCALED) for o, found in state.stages.items()}
-        return State({o: found for o, found in stages.items() if found}, state.seen)
 
     def _try(self, statement: ast.Try, state: State, names: Names) -> Flow:
         body = self._block(statement.body, state.copy(), names)
@@ -352,6 +338,8 @@ class Gradients:
         for gradient, phase in state.of(optimizer):
             if phase != READY:
                 raise RefusalError(at, "gradients may be unscaled twice here")
+            if gradient == SPOILT and is_guarded(self.facts, self.plan):
+                raise RefusalError(at, _ADDED_TO)
             self._expect(gradient, at)
             stages.add((UNSCALED, OPEN))
         state.stages[optimizer] = frozenset(stages)
@@ -362,7 +350,7 @@ class Gradients:
         for gradient, phase in state.of(optimizer):
             if phase == STEPPED:
                 raise RefusalError(at, "this optimizer may step twice before the scaler is updated")
-            if phase == OPEN and gradient != UNSCALED:
+            if phase == OPEN and gradient not in (UNSCALED, NONE):  # those that were reset since are no error
                 raise RefusalError(at, "gradients are added here to those that were unscaled already")
             if phase == READY and not (gradient == NONE and self._is_remainder(at)):
                 self._expect(gradient, at)

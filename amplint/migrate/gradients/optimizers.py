@@ -214,8 +214,14 @@ def concerns(facts: Facts, members: list[ast.stmt], step: ast.Call, steps: list[
         if mine and used and is_made_here(file, step) and not own:
             raise RefusalError(step, "the gradients that are used are not those of the optimizer's own parameters")
         return True
+    handed: set[str] = set()
     for call in (n for member in members for n in walk(member) if isinstance(n, ast.Call) and facts.calls_reader(n)):
-        used |= {path_of(argument) for argument in call.args if facts.is_module(argument)} or {""}
+        optimizers = {ast.dump(argument) for argument in call.args if facts.is_optimizer(argument)}
+        handed |= optimizers
+        if not optimizers:
+            used |= {path_of(argument) for argument in call.args if facts.is_module(argument)} or {""}
+    if handed and (not used or ast.dump(step.func.value) in handed):  # type: ignore[attr-defined]
+        return ast.dump(step.func.value) in handed  # type: ignore[attr-defined]
     known = set().union(*(modules_of(file, other) for other in steps))
     return not mine or not used <= known or bool(used & mine)
 

@@ -17,10 +17,12 @@ NOTHING: frozenset[bool] = frozenset((False,))
 
 
 class Plan(NamedTuple):
-    """What is written: optimizers that are unscaled before a statement, and those whose scaler is updated behind."""
+    """What is written: optimizers that are unscaled before a statement, those whose scaler is updated behind one, and
+    those whose scaler is updated before one that ends the iteration."""
 
     unscaled: dict[ast.stmt, list[ast.expr]]
     updated: dict[ast.stmt, list[ast.expr]]
+    closed: dict[ast.stmt, list[ast.expr]]
 
 
 class State:
@@ -89,3 +91,9 @@ def met(flows: list[Flow]) -> Flow:
         join(*(flow.continues for flow in flows)),
         join(*(flow.returns for flow in flows)),
     )
+
+
+def never_stepped(state: State) -> State:
+    """A state without the stages behind a step."""
+    stages = {o: frozenset(s for s in found if s[0] != UNSCALED) for o, found in state.stages.items()}
+    return State({o: found for o, found in stages.items() if found}, state.seen)

@@ -11,6 +11,7 @@ from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.gradients.backward import write_backward
 from amplint.migrate.gradients.flow import Gradients
+from amplint.migrate.gradients.guards import Places, surely_resets
 from amplint.migrate.gradients.optimizers import OptimizersInView, concerns, meets_scaled
 from amplint.migrate.gradients.stages import Plan
 from amplint.migrate.gradients.strangers import Strangers
@@ -29,6 +30,7 @@ from amplint.migrate.tree import (
     lift,
     loop_of,
     owner_of,
+    position,
     statements_in,
     walk,
 )
@@ -61,7 +63,9 @@ class Protocol:
         self._step_functions = self.in_view.step_functions
         self._backward_functions = self.in_view.backward_functions
         self.strangers = Strangers(facts, self._goes_backward, self._takes_step)
-        self.plan = Plan({}, {})
+        self.places = Places(facts, self.strangers, self._goes_backward, self._is_sink)
+        self.plan = Plan({}, {}, {})
+        self._guarded: dict[ast.stmt, list[ast.Call]] = {}
         self.bound: dict[ast.Call, str] = {}
 
     def write(self) -> None:
@@ -171,7 +175,7 @@ class Protocol:
                 if self._surely_backward(earlier):
                     self._check_leftover(earlier, statement, current)
                     return True
-                if any(self._resets(node, statement) for node in walk(earlier)):
+                if surely_resets(self.facts, earlier, statement):
                     return False
             around = self.file.parent(current)
             body = around.body if isinstance(around, ast.Try) and block is around.orelse else []
@@ -201,12 +205,6 @@ class Protocol:
         while loop is not None and not any(self._is_sink(s) for s in statements_in(loop)):
             loop = loop_of(self.file, loop)
         return loop
-
-    def _resets(self, node: ast.AST, step: ast.stmt) -> bool:
-        if not isinstance(node, ast.Attribute) or node.attr != "zero_grad":
-            return False
-        stepped = {path_of(n.value) for n in ast.walk(step) if isinstance(n, ast.Attribute) and n.attr == "step"}
-        return path_of(node.value) in stepped or self.facts.is_module(node.value)
 
     def _check_callers(self, owner: Function | ast.Module, step: ast.Call, depth: int = 0) -> None:
         """A helper that only steps must be called after a backward wherever it is called."""
@@ -241,7 +239,7 @@ class Protocol:
             ((index, group),) = items.items()
             self._update_in(block[index], group, scaler)
         elif sure and not repeated:
-            self._check_way(block, min(items), max(items))
+            self._check_way(block, min(items), max(items), steps, scaler)
             self._update(block[max(items)], steps, scaler)
         else:
             for segment in self._segments(block, sorted(items)):
@@ -250,8 +248,9 @@ class Protocol:
                 if len(segment) == 1:
                     self._update_in(block[segment[0]], groups[0], scaler)
                 elif all(index in sure for index in segment) and len(set(names)) == len(names):
-                    self._check_way(block, segment[0], segment[-1])
-                    self._update(block[segment[-1]], [step for steps in groups for step in steps], scaler)
+                    every = [step for steps in groups for step in steps]
+                    self._check_way(block, segment[0], segment[-1], every, scaler)
+                    self._update(block[segment[-1]], every, scaler)
                 else:
                     raise RefusalError(
                         groups[0][0], "several steps share a backward, and which of them run can't be told"
@@ -276,7 +275,8 @@ class Protocol:
         return segments
 
     def _update_in(self, member: ast.stmt, group: list[ast.Call], scaler: str) -> None:
-        if isinstance(member, ast.Expr) or (self._surely_steps(member, group) and isinstance(member, LOOPS)):
+        sure = isinstance(member, LOOPS) or self._is_guard(member, group)
+        if isinstance(member, ast.Expr) or (sure and self._surely_steps(member, group)):
             self._update(member, group, scaler)
             return
         for block in blocks(member):
@@ -288,14 +288,24 @@ class Protocol:
         self.plan.updated[member] = [step.func.value for step in steps]  # type: ignore[attr-defined]
         self.editor.insert_after(member, f"{scaler}.update()")
 
+    def _update_before(self, end: ast.stmt, optimizers: list[ast.expr], scaler: str) -> None:
+        """Update before a statement that ends the iteration early."""
+        if end not in self.plan.closed:
+            self.editor.insert_before(end, f"{scaler}.update()")
+        self.plan.closed.setdefault(end, []).extend(optimizers)
+
+    def _is_guard(self, member: ast.stmt, group: list[ast.Call]) -> bool:
+        """Whether a statement is a condition before which the optimizers of all its steps were unscaled."""
+        return all(step in self._guarded.get(member, ()) for step in group)
+
     def _own(self, member: ast.stmt) -> bool:
         """Whether every step inside a compound statement has its backward inside too."""
         return bool(blocks(member)) and any(self._is_sink(s) for s in statements_in(member))
 
     def _surely_steps(self, member: ast.stmt, group: list[ast.Call]) -> bool:
         """Whether a step runs whenever a statement does: it is the statement, or a loop over optimizers."""
-        if isinstance(member, ast.Expr):
-            return True
+        if isinstance(member, ast.Expr) or self._is_guard(member, group):
+            return True  # what was unscaled is updated, stepped or not
         if isinstance(member, (ast.With, ast.AsyncWith)):
             return any(self._surely_steps(s, group) for s in member.body if any(n in group for n in walk(s)))
         return isinstance(member, ast.For) and all(self._is_over_optimizers(member, step) for step in group)
@@ -304,21 +314,27 @@ class Protocol:
     def _identity(step: ast.Call) -> str:
         return ast.dump(step.func.value)  # type: ignore[attr-defined]
 
-    def _check_way(self, block: list[ast.stmt], first: int, last: int) -> None:
-        """Between the first step and the update nothing may leave the iteration."""
+    def _check_way(self, block: list[ast.stmt], first: int, last: int, steps: list[ast.Call], scaler: str) -> None:
+        """Where the iteration may end between the first step and the update, the scaler is updated there too."""
         for statement in block[first : last + 1]:
             for node in walk(statement):
-                if isinstance(node, (ast.Continue, ast.Break, ast.Return)) and not inside_own_loop(statement, node):
+                if not isinstance(node, (ast.Continue, ast.Break, ast.Return)) or inside_own_loop(statement, node):
+                    continue
+                if node in self.plan.closed:
+                    continue
+                done = [step for step in steps if position(step) < position(node)]
+                if statement is block[first] or not self._surely_steps(block[first], done):
                     raise RefusalError(
                         node, "the iteration can end here between two steps, before the scaler is updated"
                     )
+                self._update_before(node, [step.func.value for step in done], scaler)  # type: ignore[attr-defined]
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 
     def _unscale(self, step: ast.Call, statement: ast.stmt) -> None:
         """Unscale the optimizer's gradients before the first use of gradients that leads to a step."""
-        block, at = self._unscale_block(statement)
-        used = self._uses_before(block, at)
+        block, at = self.places.of(statement)
+        used = self.places.used(block, at)
         if used is None:
             return
         optimizer = step.func.value  # type: ignore[attr-defined]
@@ -327,21 +343,18 @@ class Protocol:
             raise RefusalError(
                 used, "gradients are used before the last backward of the iteration, where they are still scaled"
             )
-        for member in members:
-            for node in walk(member):
-                if isinstance(node, (ast.Continue, ast.Break, ast.Return, ast.Raise)) and not inside_own_loop(
-                    member, node
-                ):
-                    raise RefusalError(node, "the iteration can end here between unscaling and the step")
-                if isinstance(node, ast.Call) and _raises_on_overflow(node):
-                    raise RefusalError(
-                        node, "infinite gradients raise here, and a scaler meets them as a matter of course"
-                    )
-        if not concerns(self.facts, members, step, self.steps_of[owner_of(self.file, step)]):
+        ends = self.places.leaving(members, at)
+        if not concerns(
+            self.facts, [*members, *([at] if used is at else [])], step, self.steps_of[owner_of(self.file, step)]
+        ):
             return
         scaler = self.scalers.text_for([optimizer], statement)
         receiver = self.file.segment(optimizer)
         self.plan.unscaled.setdefault(used, []).append(optimizer)
+        if isinstance(at, ast.If):
+            self._guarded.setdefault(at, []).append(step)
+        for end in ends:
+            self._update_before(end, [optimizer], scaler)
         if self.facts.iterated(optimizer) is not None and at is not statement:
             target = self.file.segment(at.target) if isinstance(at, ast.For) else ""
             source = self.file.segment(at.iter) if isinstance(at, ast.For) else ""
@@ -349,29 +362,6 @@ class Protocol:
             self.editor.insert_before(used, f"for {target} in {source}:\n{unit}{scaler}.unscale_({receiver})")
         else:
             self.editor.insert_before(used, f"{scaler}.unscale_({receiver})")
-
-    def _unscale_block(self, statement: ast.stmt) -> tuple[list[ast.stmt], ast.stmt]:
-        """The block in which gradients are used before a step, and the step's place in it."""
-        current = statement
-        for outer in chain(self.file, statement)[1:]:
-            if isinstance(outer, ast.For) and not any(self._is_sink(s) for s in statements_in(outer)):
-                current = outer
-            else:
-                break
-        block, own = siblings(self.file, current), siblings(self.file, statement)
-        if self._uses_before(block, current) is None and self._uses_before(own, statement) is not None:
-            return own, statement
-        return block, current
-
-    def _uses_before(self, block: list[ast.stmt], at: ast.stmt) -> ast.stmt | None:
-        """The first statement of the block, behind the last backward before the step, that uses gradients."""
-        start = 0
-        for index, member in enumerate(block[: block.index(at)]):
-            if any(self._goes_backward(node) for node in walk(member)):
-                start = index + (0 if any(self.facts.uses_gradient(n) for n in walk(member)) else 1)
-        members = block[start : block.index(at)]
-        uses, may_use = self.facts.uses_gradient, self.strangers.may_use
-        return next((m for m in members if any(uses(n) or may_use(n) for n in walk(m))), None)
 
     def _check_gradient_uses(self) -> None:
         """Every use of gradients must be of unscaled ones: behind the backward, in a block that leads to a step."""
@@ -422,16 +412,17 @@ class Protocol:
         if steps and all(self._is_after(step, statement) for step in steps):
             return True
         for step in steps:
-            block, at = self._unscale_block(self.file.statement(step))
+            block, at = self.places.of(self.file.statement(step))
             member = lift(self.file, statement, block)
-            used = self._uses_before(block, at)
-            if member is not None and used is not None and block.index(used) <= block.index(member) < block.index(at):
+            used = self.places.used(block, at)
+            last = block.index(at) - (0 if isinstance(at, ast.If) else 1)
+            if member is not None and used is not None and block.index(used) <= block.index(member) <= last:
                 return True
         return False
 
     def _is_after(self, step: ast.Call, statement: ast.stmt) -> bool:
         """Whether gradients are used behind a step, which has unscaled them, and before the next backward."""
-        block, at = self._unscale_block(self.file.statement(step))
+        block, at = self.places.of(self.file.statement(step))
         member = lift(self.file, statement, block)
         if member is None or block.index(member) <= block.index(at):
             return False
@@ -445,7 +436,3 @@ class Protocol:
         bound = any(sink.call is call and sink.direct for sink in self.sinks.all)
         graph = self.sinks.graph(owner_of(self.file, call))
         write_backward(self.facts, graph, self.editor, call, scaler, self.bound.get(call, "") if bound else "")
-
-
-def _raises_on_overflow(call: ast.Call) -> bool:
-    return any(keyword.arg == "error_if_nonfinite" for keyword in call.keywords)
