@@ -27,6 +27,7 @@ _SAME_OBJECT = frozenset(
 )
 _WRAPPERS = frozenset(
     (
+        "copy.deepcopy",
         "torch.compile",
         "torch.jit.script",
         "torch.nn.DataParallel",
@@ -37,7 +38,7 @@ _WRAPPERS = frozenset(
         "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
     )
 )
-"""Callables that return their first argument in another guise."""
+"""Callables that return their first argument in another guise, or a copy of it."""
 
 
 class Values:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.training import is_loss_name, is_model_call, losses
 from amplint.facts.values import Function, is_self, path_of
-from amplint.migrate import iteration
+from amplint.migrate import iteration, kept
 from amplint.migrate.gradients import backward_calls, own_optimizers
 from amplint.migrate.gradients.wrappers import Wrappers
 from amplint.migrate.tree import FUNCTIONS, base_path, is_none, walk
@@ -173,6 +173,11 @@ class Facts:
         return frozenset(
             statement for cls in self.module_classes for statement in cls.body if isinstance(statement, FUNCTIONS)
         )
+
+    @cached_property
+    def kept_by_modules(self) -> frozenset[str]:
+        """The attributes in which methods of modules keep what they compute."""
+        return kept.attributes(self.file, self.module_inits)
 
     # -- optimizers ---------------------------------------------------------------------------------------------------
 

@@ -353,7 +353,7 @@ class _Plan:
             self.editor.replace(run.bind.expression, name)
         text = self.file.segment(run.bind.expression)
         if "\n" in text and not isinstance(run.bind.expression, (ast.Call, ast.Subscript, ast.Attribute)):
-            raise RefusalError(run.bind.call, "the loss is an expression of several lines; give it a name first")
+            text = f"({text})"  # its lines hang together by parentheses that stay behind
         bind = f"{name} = {text}"
         last = run.statements[-1] if run.statements else run.bind.statement
         self.editor.wrap(run.first, last, header, tail=bind, tail_at=run.bind.statement)

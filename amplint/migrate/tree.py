@@ -218,3 +218,22 @@ def is_none(node: ast.expr | None) -> bool:
 def is_false(node: ast.expr) -> bool:
     """Whether an expression is the constant False; 0 is not."""
     return isinstance(node, ast.Constant) and node.value is False
+
+
+def is_cut_off(path: str, use: ast.stmt) -> bool:
+    """Whether a statement reads a path only behind `detach()` or the like, so that no graph comes through it."""
+    stack: list[tuple[ast.AST, bool]] = [(node, False) for node in ast.iter_child_nodes(use)]
+    inner = {id(member) for block in blocks(use) for member in block}
+    found = False
+    while stack:
+        node, cut = stack.pop()
+        if id(node) in inner:
+            continue
+        if isinstance(node, (ast.Name, ast.Attribute)) and path_of(node) == path:
+            if not cut:
+                return False
+            found = True
+            continue
+        cut = cut or (isinstance(node, ast.Attribute) and node.attr in ("detach", "item", "numpy", "tolist", "data"))
+        stack += [(child, cut) for child in ast.iter_child_nodes(node)]
+    return found

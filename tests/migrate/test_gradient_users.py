@@ -185,6 +185,13 @@ EXCHANGED = (
             11,
         ),
         ("from utils import average_gradients", "average_gradients(model)", 16),
+        ("from utils.mpi import mpi_avg_grads", "mpi_avg_grads(model)", 16),
+        (
+            "from utils.mpi import mpi_avg\ndef mean(m):\n    for p in m.parameters():\n"
+            "        p.grad.numpy()[:] = mpi_avg(p.grad)\n",
+            "mean(model)",
+            12,
+        ),
     ],
 )
 def test_gradients_that_processes_exchange_are_refused(setup: str, use: str, line: int) -> None:

@@ -21,19 +21,90 @@ for x, y in batches:
 """
 
 
-@pytest.mark.parametrize(
-    ("write", "reason"),
-    [
-        ("out.index_add(0, index, x)", "`index_add` does not take half precision on CUDA"),
-        ("torch.index_add(out, 0, index, x)", "`index_add` does not take half precision on CUDA"),
-        ("out.scatter_reduce(0, index, x, 'sum')", "`scatter_reduce` does not take half precision on CUDA"),
-        ("out.masked_scatter(index > 0, x)", "`masked_scatter` does not take half precision on CUDA"),
-        ("out.scatter(0, index, x)", "`scatter` needs both tensors in one dtype"),
-        ("out.scatter(dim=0, index=index, src=x)", "`scatter` needs both tensors in one dtype"),
-    ],
-)
-def test_writes_of_half_precision_into_float32_are_refused(write: str, reason: str) -> None:
-    assert refusal(WRITES.format(write=write)) == f"line 12: {reason}"
+def test_writes_of_half_precision_into_float32_are_refused() -> None:
+    assert refusal(WRITES.format(write="out.masked_scatter(index > 0, x)")) == (
+        "line 12: `masked_scatter` does not take half precision on CUDA"
+    )
+    kept = WRITES.replace("torch.zeros_like(x)", "self.total").format(write="out.index_add(0, index, x)")
+    assert refusal(kept) == "line 12: `index_add` does not take half precision on CUDA"
+
+
+ADDITIONS = [
+    "out.index_add(0, index, x)",
+    "torch.index_add(out, 0, index, x)",
+    "out.scatter_reduce(0, index, x, 'sum')",
+    "out.scatter_add_(0, index, x)",
+    "out.scatter(0, index, x)",
+    "out.scatter(dim=0, index=index, src=x)",
+]
+
+
+@pytest.mark.parametrize("write", ADDITIONS)
+@pytest.mark.parametrize("made", ["torch.zeros(8, 2, device=x.device)", "torch.zeros(8, 2).to(x.device)"])
+def test_what_is_added_by_index_to_a_buffer_of_float32_is_cast(write: str, made: str) -> None:
+    text = migrated(WRITES.replace("torch.zeros_like(x)", made).format(write=write))
+    cast = write.replace(", x", ", x.float()").replace("=x)", "=x.float())")
+    assert f"        out = {made}\n        return {cast}\n" in text
+
+
+@pytest.mark.parametrize("write", ADDITIONS)
+@pytest.mark.parametrize("made", ["torch.zeros_like(x)", "x.new_zeros(8, 2)", "torch.zeros(8, 2, dtype=x.dtype)"])
+def test_what_a_buffer_of_its_own_dtype_is_added_to_is_float32_first(write: str, made: str) -> None:
+    text = migrated(WRITES.replace("torch.zeros_like(x)", made).format(write=write))
+    assert f"        x = x.float()\n        out = {made}\n        return {write}\n" in text
+
+
+def test_what_a_forward_left_in_its_module_belongs_to_the_region() -> None:
+    text = migrated(
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 2)
+
+            def forward(self, x):
+                self.logstd = self.layer(x)
+                return self.logstd
+
+        net = Net().to(device)
+        optimizer = torch.optim.Adam(net.parameters())
+        for x, y in batches:
+            loss = F.mse_loss(net(x), y)
+            kl = (1 - torch.exp(net.logstd)).sum(1).mean()
+            loss += kl
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert "        kl = (1 - torch.exp(net.logstd)).sum(1).mean()\n" in text
+
+
+def test_a_mask_on_the_outputs_of_a_copied_model_is_applied_to_float32() -> None:
+    text = migrated(
+        """
+        import copy
+
+        class Agent:
+            def __init__(self, net):
+                self.net = net
+
+            def forward(self, x):
+                return self.net(x)
+
+        agent = Agent(model)
+        target = copy.deepcopy(agent)
+        for x, y in batches:
+            values = agent.forward(x)
+            best = torch.stack([target.forward(x)])
+            best[y == 0] = -9999999
+            loss = F.mse_loss(values, best.max(0)[0].detach())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert "        best = torch.stack([target.forward(x)]).float()\n" in text
 
 
 @pytest.mark.parametrize(

@@ -110,3 +110,39 @@ def train(net, opt, loss_fn):
 train(model, optimizer, criterion)
 """
     assert "def distances(x):\n    x = x.float()\n" in migrate_source(HEAD + body, "train.py").text
+
+
+def test_one_island_where_a_product_is_reached_by_several_regions() -> None:
+    text = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        self.kept = self.layer(x)
+        return similarity(self.kept)
+
+def similarity(z):
+    product = torch.matmul(z, z.t())
+    return product
+
+net = Net().to(device)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in batches:
+    loss = net(x).mean() + net.kept.mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+with torch.no_grad():
+    for x, y in batches:
+        out = net(x)
+        print(F.mse_loss(out, y))
+"""
+    new = migrate_source(HEAD + text, "train.py").text
+    assert (
+        "def similarity(z):\n"
+        "    with torch.autocast(device_type=z.device.type, enabled=False):\n"
+        "        product = torch.matmul(z.float(), z.float().t())\n"
+        "    return product\n"
+    ) in new

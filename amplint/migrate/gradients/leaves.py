@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 _EXCHANGES = frozenset(("all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "reduce_scatter"))
 _EXCHANGE_NAME = re.compile(
-    r"(?:average|reduce|sync|mean)\w*grad|grad\w*(?:average|reduce|sync)|allreduce_params", re.I
+    r"(?:average|avg|reduce|sync|mean)\w*grad|grad\w*(?:average|avg|reduce|sync)|allreduce_params", re.I
 )
+_BY_MPI = re.compile(r"^mpi_|^all_?reduce", re.I)
 _INPUT = (
     "the gradient of a tensor that no optimizer steps is used here, which `unscale_` does not reach; take it with "
     "autograd.grad in a function of its own, in float32"
@@ -50,7 +51,11 @@ def _exchanges(file: SourceFile) -> set[ast.AST | None]:
     found: set[ast.AST | None] = set()
     for call in file.names.calls:
         names = file.resolve(call.func) or (path_of(call.func),)
-        if any(n.rsplit(".", 1)[-1] in _EXCHANGES and n.startswith(("torch.distributed.", "dist.")) for n in names):
+        if any(
+            (n.rsplit(".", 1)[-1] in _EXCHANGES and n.startswith(("torch.distributed.", "dist.")))
+            or _BY_MPI.match(n.rsplit(".", 1)[-1])
+            for n in names
+        ):
             found.add(file.values.enclosing_function(call))
     return found
 

@@ -36,14 +36,14 @@ def is_gram(file: SourceFile, node: ast.Call | ast.BinOp, name: str = "") -> boo
 
 
 class Islands:
-    """Puts statements with such products into fp32 islands, each once."""
+    """Puts statements with such products into fp32 islands, each once: `done` holds those that are in one."""
 
-    def __init__(self, file: SourceFile, sinks: Sinks, half: HalfValues, editor: Editor) -> None:
+    def __init__(self, file: SourceFile, sinks: Sinks, half: HalfValues, editor: Editor, done: set[ast.stmt]) -> None:
         self.file = file
         self.sinks = sinks
         self.half = half
         self.editor = editor
-        self._done: set[ast.stmt] = set()
+        self._done = done
 
     def repair(self, node: ast.Call | ast.BinOp) -> None:
         """Compute the statement of a product in float32; raises `RefusalError` where it holds more than that."""

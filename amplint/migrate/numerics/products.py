@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from amplint.source import SourceFile
 
 NAMES = frozenset(("addmm_", "addbmm_", "baddbmm_", "addmv_", "addr_"))
+_NEW = frozenset(("new_zeros", "new_ones", "new_empty", "new_full"))
 _SAME = frozenset(
     ("t", "transpose", "permute", "expand", "expand_as", "pow", "sum", "mean", "view", "reshape", "float", "contiguous",
      "unsqueeze", "squeeze", "repeat", "add", "mul", "div", "sub", "clone", "add_", "mul_", "square")
@@ -26,9 +27,16 @@ _SAME = frozenset(
 def repair(file: SourceFile, sinks: Sinks, editor: Editor, call: ast.Call, function: Function) -> bool:
     """Write `x = x.float()` at the top of a function for each parameter that goes into a product in place; whether
     that could be done."""
-    graph = sinks.graph(function)
     given = [*call.args, call.func.value]  # type: ignore[attr-defined]
-    parameters = _parameters(file, graph, function, given, file.statement(call))
+    return widen(file, sinks, editor, given, file.statement(call), function)
+
+
+def widen(
+    file: SourceFile, sinks: Sinks, editor: Editor, given: list[ast.expr], at: ast.stmt, function: Function
+) -> bool:
+    """Write `x = x.float()` at the top of a function for each parameter that values at a statement are computed from;
+    whether that could be done."""
+    parameters = _parameters(file, sinks.graph(function), function, given, at)
     body = [s for s in function.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
     if not parameters or not body or body[0].lineno == function.lineno:
         return False
@@ -69,6 +77,8 @@ def _parameters(
             others = node.args[1:] if is_function else node.args
             if node.func.attr in ("add", "mul", "div", "sub", "add_", "mul_"):
                 pending += [(other, place) for other in others]
+        elif isinstance(node, ast.Call) and (like := _like(file, node)) is not None:
+            pending.append((like, place))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in NAMES:
             pending += [(inner, place) for inner in (*node.args, node.func.value)]
         elif _is_parameter(file, node):
@@ -78,6 +88,19 @@ def _parameters(
         else:
             pending.append((node.value, place))
     return found
+
+
+def _like(file: SourceFile, call: ast.Call) -> ast.expr | None:
+    """The tensor whose dtype a new one takes, as in `x.new_zeros(n)` and `torch.zeros(n, dtype=x.dtype)`."""
+    dtypes = [keyword.value for keyword in call.keywords if keyword.arg == "dtype"]
+    if dtypes:
+        is_same = isinstance(dtypes[0], ast.Attribute) and dtypes[0].attr == "dtype"
+        return dtypes[0].value if is_same else None  # type: ignore[attr-defined]
+    names = file.resolve(call.func)
+    if names:
+        return call.args[0] if names[0].startswith("torch.") and names[0].endswith("_like") and call.args else None
+    is_new = isinstance(call.func, ast.Attribute) and call.func.attr in _NEW
+    return call.func.value if is_new else None  # type: ignore[attr-defined]
 
 
 def _is_parameter(file: SourceFile, node: ast.expr) -> bool:

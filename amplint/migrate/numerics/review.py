@@ -15,6 +15,7 @@ from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.numerics import (
+    additions,
     angles,
     averages,
     gram,
@@ -75,6 +76,7 @@ class Numerics:
         self.probabilities = Probabilities(facts, sinks, editor)
         self._losses: list[ast.Call] = []
         self._casts = Casts(facts.file, editor)
+        self._islands: set[ast.stmt] = set()
 
     def check(self, runs: list[Run], functions: list[Function] | None = None) -> None:
         """Read the statements of the runs, and the given functions: by default those that the runs call, and all
@@ -84,7 +86,7 @@ class Numerics:
         self.half = HalfValues(self.facts, self.sinks, runs, functions, self._casts.widened)
         self._logarithms = Logarithms(self.facts, self.sinks, self.half, self._casts, self.probabilities)
         self._widening = Widening(self.facts, self.sinks, self.half, self._casts)
-        self._products = gram.Islands(self.file, self.sinks, self.half, self.editor)
+        self._products = gram.Islands(self.file, self.sinks, self.half, self.editor, self._islands)
         nodes = [node for run in runs for node in run.nodes()]
         for function in functions:
             nodes += ast.walk(function)
@@ -204,6 +206,8 @@ class Numerics:
             self._logarithms.choices(call.func.value)
         elif name in _MASKS and self._float16:
             masks.repair(self.file, self.editor, call)
+        elif name in additions.NAMES and self._is_tensor_call(call) and self._meets_half(call) and self._added(call):
+            return
         elif name in _REJECTS_HALF and self._is_tensor_call(call) and self._meets_half(call):
             function = self.file.values.enclosing_function(call)
             inner = function if name in products.NAMES and function in self.functions else None
@@ -225,6 +229,20 @@ class Numerics:
             self._products.repair(call)
         elif self._float16 and name in ("gram_matrix", "gram") and not self.file.values.functions(call):
             raise RefusalError(call, gram.REASON)
+
+    def _added(self, call: ast.Call) -> bool:
+        """Let both tensors of an addition by index be float32; whether that could be done."""
+        source = additions.source_of(self.file, call)
+        if source is None or number(self.file, source) is not None:
+            return False
+        if additions.is_float32_buffer(self.file, call):
+            if self.half.may_be(source):
+                self._casts.float(source)
+            return True
+        function = self.file.values.enclosing_function(call)
+        if function is None or function not in self.functions:
+            return False
+        return additions.repair(self.file, self.sinks, self.editor, call, function)
 
     @property
     def _float16(self) -> bool:

@@ -20,22 +20,23 @@ def mixes_gradients(facts: Facts, run: Run) -> bool:
     """Whether a model may run both under `no_grad` and with gradients inside one region.
 
     Until torch 2.10 the weights that were cast without gradients are taken again by the forward that needs them, and
-    the model does not learn; fixed in 2.11. A helper's names are not compared with those of its callers.
+    the model does not learn; fixed in 2.11. The names of a helper are compared with each other, not with those of its
+    callers.
     """
-    calls: list[tuple[str, bool, bool]] = []
+    calls: list[tuple[str, bool, ast.Call | None]] = []
     roots: list[ast.AST] = list(run.statements)
     if run.bind is not None:
         roots.append(run.bind.expression)
     for root in roots:
-        _collect(facts, root, False, 0, calls)
+        _collect(facts, root, False, None, calls)
     if any(_changes_weights(facts, node) for root in roots for node in walk(root)):
         return True
-    with_grad = [(path, direct) for path, without, direct in calls if not without]
+    with_grad = [(path, helper) for path, without, helper in calls if not without]
     return any(
-        not (direct and other_direct) or overlaps(path, other)
-        for path, without, direct in calls
+        helper is not other_helper or overlaps(path, other)
+        for path, without, helper in calls
         if without
-        for other, other_direct in with_grad
+        for other, other_helper in with_grad
     )
 
 
@@ -94,10 +95,17 @@ def _is_product(facts: Facts, value: ast.AST | None, seen: set[str]) -> bool:
 
 
 def _collect(
-    facts: Facts, root: ast.AST, without: bool, depth: int, calls: list[tuple[str, bool, bool]], same_self: bool = True
+    facts: Facts,
+    root: ast.AST,
+    without: bool,
+    helper: ast.Call | None,
+    calls: list[tuple[str, bool, ast.Call | None]],
+    same_self: bool = True,
+    depth: int = 0,
 ) -> None:
-    """Add the calls of models in a statement or a helper: path, whether without gradients, whether the path means the
-    same as in the region's own text, as `self.net` does in a method of the same object."""
+    """Add the calls of models in a statement or a helper: path, whether without gradients, and the call of the helper
+    in which the path stands, None where it means the same as in the region's own text, as `self.net` does in a method
+    of the same object."""
     for node in walk(root):
         if not isinstance(node, ast.Call):
             continue
@@ -105,14 +113,14 @@ def _collect(
         module = facts.module_of(node)
         if module is not None:
             path = base_path(module)
-            calls.append((path, bare, depth == 0 or (same_self and path.startswith("self."))))
+            calls.append((path, bare, None if same_self and path.startswith("self.") else helper))
         elif depth < _DEPTH:
             for function in facts.file.values.functions(node):
                 if function not in facts.trainers:
                     is_model = function.name in ("forward", "__call__") and path_of(node.func).startswith("self.")
                     if is_model:  # a module of the object, known by its path
-                        calls.append((path_of(node.func), bare, depth == 0 or same_self))
+                        calls.append((path_of(node.func), bare, None if same_self else helper))
                         continue
                     own = isinstance(node.func, ast.Attribute) and is_self(node.func.value)
                     for statement in function.body:
-                        _collect(facts, statement, bare, depth + 1, calls, same_self and own)
+                        _collect(facts, statement, bare, node, calls, same_self and own, depth + 1)

@@ -13,9 +13,9 @@ from amplint.migrate.tree import (
     FUNCTIONS,
     LOOPS,
     assigned_paths,
-    blocks,
     chain,
     header,
+    is_cut_off,
     may_be_skipped,
     overlaps,
     position,
@@ -112,8 +112,10 @@ class Graph:
         if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
             if isinstance(node, ast.Attribute) and node.attr in _PLAIN_ATTRIBUTES:
                 return self._through and node.attr == "data" and self.is_graph(node.value, depth)
-            return self.is_parameter(node) or any(
-                path == other or path.startswith(other + ".") for other in self.tainted
+            return (
+                self.is_parameter(node)
+                or self._is_kept(node)
+                or any(path == other or path.startswith(other + ".") for other in self.tainted)
             )
         if isinstance(node, ast.Attribute):
             kept = node.attr not in _PLAIN_ATTRIBUTES or (self._through and node.attr == "data")
@@ -127,6 +129,16 @@ class Graph:
         if isinstance(node, ast.IfExp):
             return self.is_graph(node.body, depth) or self.is_graph(node.orelse, depth)
         return any(self.is_graph(child, depth) for child in ast.iter_child_nodes(node))
+
+    def _is_kept(self, node: ast.expr) -> bool:
+        """Whether an expression is what a forward left in its module, as in `loss + model.kl`."""
+        if (
+            not isinstance(node, ast.Attribute)
+            or path_of(node.value) in ("self", "")
+            or not isinstance(node.ctx, ast.Load)
+        ):
+            return False
+        return self.facts.is_module(node.value) and node.attr in self.facts.kept_by_modules
 
     def _comprehension_is_graph(
         self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, depth: int
@@ -159,7 +171,8 @@ class Graph:
             return False
         arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
         if any(isinstance(value, ast.ClassDef) for value in self.file.values.of(func)):
-            return any(self.is_graph(argument, depth) for argument in arguments)  # an object that may keep them
+            kept = [argument for argument in arguments if not isinstance(argument, ast.Lambda)]
+            return any(self.is_graph(argument, depth) for argument in kept)  # an object that may keep them
         functions = () if self.facts.module_of(call) is not None else self.file.values.functions(call)
         if not functions and self.is_source(call):
             return self._gives_graph(call, depth)
@@ -267,7 +280,7 @@ class Graph:
                 continue
             seen.add((path, use, cut))
             reaching = self.reaching(path, use)
-            if not reaching and not cut and not _is_cut(path, use):
+            if not reaching and not cut and not is_cut_off(path, use):
                 open_paths.add(path)
                 if path in self.tainted or path.split(".", 1)[0] in self.tainted:
                     rooted.add(use)
@@ -350,7 +363,7 @@ class Graph:
     def _begins_graph(self, value: ast.expr) -> bool:
         """Whether an expression makes a graph of weights or parameters itself."""
         return any(
-            self.is_source(node) if isinstance(node, ast.Call) else self.is_parameter(node)
+            self.is_source(node) if isinstance(node, ast.Call) else self.is_parameter(node) or self._is_kept(node)
             for node in ast.walk(value)
             if isinstance(node, (ast.Call, ast.Name, ast.Attribute))
         )
@@ -427,22 +440,3 @@ class Graph:
         return any(
             isinstance(node, ast.Call) and self.is_source(node) and self.is_graph(node) for node in header(statement)
         )
-
-
-def _is_cut(path: str, use: ast.stmt) -> bool:
-    """Whether a statement reads a path only behind `detach()` or the like, so that no graph comes through it."""
-    stack: list[tuple[ast.AST, bool]] = [(node, False) for node in ast.iter_child_nodes(use)]
-    inner = {id(member) for block in blocks(use) for member in block}
-    found = False
-    while stack:
-        node, cut = stack.pop()
-        if id(node) in inner:
-            continue
-        if isinstance(node, (ast.Name, ast.Attribute)) and path_of(node) == path:
-            if not cut:
-                return False
-            found = True
-            continue
-        cut = cut or (isinstance(node, ast.Attribute) and node.attr in ("detach", "item", "numpy", "tolist", "data"))
-        stack += [(child, cut) for child in ast.iter_child_nodes(node)]
-    return found

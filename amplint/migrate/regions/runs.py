@@ -9,6 +9,7 @@ from amplint.facts.values import Function, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 from amplint.migrate.numerics import states
+from amplint.migrate.numerics.constants import number
 from amplint.migrate.regions.sinks import Sink, Sinks
 from amplint.migrate.tree import (
     FUNCTIONS,
@@ -24,6 +25,8 @@ from amplint.migrate.tree import (
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
+_MODERATE = (1e-3, 1e3)
+"""Factors that bring no scalar of float16 to an end of its range that it was not near to before."""
 _CHANGES_WEIGHTS = frozenset(("load_state_dict", "copy_", "clamp_", "lerp_", "swap_parameters_with_swa"))
 
 
@@ -55,7 +58,9 @@ class Runs:
         self.binds = {
             sink.statement: sink
             for sink in sinks.all
-            if sink.owner is owner and not _is_light(sink.expression) and self.graph.is_graph(sink.expression)
+            if sink.owner is owner
+            and not _is_light(facts.file, sink.expression)
+            and self.graph.is_graph(sink.expression)
         }
         self.found: list[Run] = []
         for block in blocks(owner):
@@ -236,19 +241,23 @@ def _changes_weights(function: Function) -> bool:
     )
 
 
-def _is_light(node: ast.expr) -> bool:
-    """Whether autocast changes nothing of how a loss is computed of named values: by a mean, a sum of terms or a
-    division, as in `loss.mean()` and `loss / accumulation`."""
+def _is_light(file: SourceFile, node: ast.expr) -> bool:
+    """Whether autocast changes nothing of how a loss is computed of named values: by a mean, a sum of weighted terms or
+    a division, as in `loss.mean()` and `loss / accumulation`."""
     if isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Attribute) or node.args or node.keywords:
             return False
-        return node.func.attr == "mean" and _is_light(node.func.value)
+        return node.func.attr == "mean" and _is_light(file, node.func.value)
     if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, ast.USub) and _is_light(node.operand)
+        return isinstance(node.op, ast.USub) and _is_light(file, node.operand)
     if isinstance(node, ast.BinOp):
-        if isinstance(node.op, ast.Div) and isinstance(node.right, ast.Constant):
-            return _is_light(node.left) and isinstance(node.right.value, (int, float)) and node.right.value >= 1
-        return isinstance(node.op, (ast.Add, ast.Sub, ast.Div)) and _is_light(node.left) and _is_light(node.right)
+        if not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.Div)):
+            return False
+        sides = [(side, number(file, side)) for side in (node.left, node.right)]
+        return all(
+            _is_light(file, side) if value is None else _MODERATE[0] <= abs(value) <= _MODERATE[1]
+            for side, value in sides
+        )
     while isinstance(node, ast.Subscript):
         node = node.value
     return bool(path_of(node))

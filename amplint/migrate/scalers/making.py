@@ -17,6 +17,7 @@ from amplint.migrate.tree import FUNCTIONS, base_path, is_none, statements_in, w
 from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
+    from amplint.scopes import Binding
     from amplint.source import SourceFile
 
 DTYPE_FUNCTION = "amp_dtype"
@@ -94,6 +95,8 @@ class Scalers:
         if not bindings:
             raise RefusalError(at, f"where `{root}` is made can't be seen")
         kinds = {binding.kind for binding in bindings}
+        if "." in path and (cls := self._class_of(path, bindings)) is not None:
+            return f"{root}.{self._attribute(path, at, depth, cls).removeprefix('self.')}"
         if kinds == {"param"}:
             return self._parameter(bindings[0].node, optimizer, path, at, depth)
         if not all(binding.kind == "assign" or isinstance(binding.node, ast.Assign) for binding in bindings):
@@ -117,8 +120,22 @@ class Scalers:
         declared = next(s for s in statements_in(owner) if isinstance(s, ast.Global) and optimizer in s.names)
         self.editor.insert(self.file.span(declared).end, f", {self.name}")
 
-    def _attribute(self, path: str, at: ast.stmt, depth: int) -> str:
-        cls = self.file.values.enclosing_class(at)
+    def _class_of(self, path: str, bindings: tuple[Binding, ...]) -> ast.ClassDef | None:
+        """The class that makes the optimizer of an object which a name only picks out, as in `agent = self.agents[i]`;
+        None for objects that are made where they get their name, beside which the scaler is made then."""
+        picked = [binding.value for binding in bindings if binding.kind == "assign"]
+        if path.count(".") != 1 or len(picked) < len(bindings) or not all(isinstance(v, ast.Subscript) for v in picked):
+            return None
+        attribute = path.split(".")[1]
+        classes = [cls for cls in self.file.names.scopes if isinstance(cls, ast.ClassDef)]
+        makers = [cls for cls in classes if any(map(self._makes_optimizer, self.file.values.assigned(cls, attribute)))]
+        return makers[0] if len(makers) == 1 else None
+
+    def _makes_optimizer(self, value: ast.expr | None) -> bool:
+        return isinstance(value, ast.Call) and any(n.startswith("torch.optim.") for n in self.file.resolve(value.func))
+
+    def _attribute(self, path: str, at: ast.stmt, depth: int, cls: ast.ClassDef | None = None) -> str:
+        cls = cls or self.file.values.enclosing_class(at)
         attribute = path.split(".")[1] if "." in path else ""
         if cls is None or not attribute:
             raise RefusalError(at, f"where `{path}` is made can't be told")
