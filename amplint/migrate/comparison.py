@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 from amplint.model import Edit, Span
 
 if TYPE_CHECKING:
+    from amplint.modules import Project
     from amplint.source import SourceFile
 
 
-def new_faults(file: SourceFile, new: str) -> list[tuple[str, str]]:
-    """What the rules have against the new text that they did not have against the old one: codes and reasons."""
+def new_faults(file: SourceFile, new: str, project: Project | None = None) -> list[tuple[str, str]]:
+    """What the rules have against the new text that they did not have against the old one: codes and reasons.
+
+    `project` gives the other files that the new text may import from.
+    """
     from amplint.check import check_source
 
     settings = file.settings._replace(
@@ -20,7 +24,7 @@ def new_faults(file: SourceFile, new: str) -> list[tuple[str, str]]:
     before = {(d.code, d.message) for d in check_source(file.text, file.filename, settings)}
     return [
         (found.code, f"the result would have a fault, {found.code} {found.name}: {found.message}")
-        for found in check_source(new, file.filename, settings)
+        for found in check_source(new, file.filename, settings, project=project)
         if (found.code, found.message) not in before
     ]
 

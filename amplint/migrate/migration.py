@@ -47,7 +47,7 @@ from amplint.model import Applicability, Edit, Fix
 from amplint.settings import DEFAULT, Settings
 from amplint.source import SourceFile
 
-_UNSAVED = (
+UNSAVED_REASON = (
     "the scaler can't be brought to where checkpoints are written; "
     "save and load its state_dict() beside the optimizer's"
 )
@@ -210,7 +210,7 @@ def _migrated(
         notes.append(f"line {watch.lineno}: the gradients that wandb.watch logs are scaled from now on")
     reports = [LoopReport(line, MIGRATED, "; ".join(notes), edits) for line in lines]
     if faults:
-        reports.append(LoopReport(lines[0], PARTLY, _UNSAVED, (), False, "checkpoint"))
+        reports.append(LoopReport(lines[0], PARTLY, UNSAVED_REASON, (), False, "checkpoint"))
     for entry in evaluations:
         if entry.run is not None and with_evaluation:
             reports.append(LoopReport(entry.line, MIGRATED, "", edits, False))

@@ -46,13 +46,11 @@ def outside(path: str, names: Collection[str], modules: Modules, files: Iterable
             continue
         file = modules.file(other)
         if file is None:
-            if path in modules.neighbours(other):
-                return other
             continue
         uses = {name for name in plain if name in file.names.attributes}
         if uses & methods:
             return other
-        if path not in modules.neighbours(other):
+        if not modules.may_import(other, path) or path not in modules.neighbours(other):
             continue
         for binding in (b for scope in file.names.scopes.values() for found in scope.bindings.values() for b in found):
             if binding.alias is not None and binding.alias.name in plain and binding.name in file.names.loads:

@@ -12,16 +12,27 @@ class Imports:
 
     def __init__(self, paths: Iterable[str], modules: Modules) -> None:
         self.paths = sorted(paths)
-        known = set(self.paths)
-        self.of = {path: modules.neighbours(path) & known for path in self.paths}
+        self._known = set(self.paths)
+        self._modules = modules
+        self._of: dict[str, set[str]] = {}
+
+    def of(self, path: str) -> set[str]:
+        """The given files that a file imports."""
+        if path not in self._of:
+            self._of[path] = self._modules.neighbours(path) & self._known
+        return self._of[path]
 
     def around(self, paths: Iterable[str], among: Collection[str]) -> set[str]:
         """Files with all that import them, directly or not, and what those import `among` some files."""
         found = self._closed(set(paths), self._importers)
-        return self._closed(found, lambda member: self.of[member].intersection(among))
+        return self._closed(found, lambda member: self.of(member).intersection(among))
 
     def _importers(self, path: str) -> set[str]:
-        return {other for other in self.paths if path in self.of[other]}
+        return {
+            other
+            for other in self.paths
+            if other != path and self._modules.may_import(other, path) and path in self.of(other)
+        }
 
     @staticmethod
     def _closed(found: set[str], more: Callable[[str], set[str]]) -> set[str]:
@@ -42,7 +53,7 @@ class Imports:
             if path in found or path in waiting:
                 return
             waiting.add(path)
-            for other in sorted(self.of[path] & members):
+            for other in sorted(self.of(path) & members):
                 visit(other)
             found.append(path)
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import os
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from amplint.migrate.comparison import edits_between
+from amplint.migrate.comparison import edits_between, new_faults
 from amplint.migrate.linking import callers
 from amplint.migrate.linking.groups import Imports, united
+from amplint.migrate.linking.homes import Homes, same_code, unbound, with_torch
 from amplint.migrate.linking.linker import Linked, link
 from amplint.migrate.linking.modules import Modules, project_files
 from amplint.migrate.linking.parts import LinkedFile
 from amplint.migrate.linking.symbols import LinkError
-from amplint.migrate.migration import migrate_file, migrate_source
-from amplint.migrate.model import MIGRATED, REFUSED, LoopReport, MigrationResult, Options
+from amplint.migrate.migration import UNSAVED_REASON, migrate_file, migrate_source
+from amplint.migrate.model import MIGRATED, PARTLY, REFUSED, LoopReport, MigrationResult, Options, RefusalError
+from amplint.migrate.scalers.checkpoints import UNSAVED
+from amplint.modules import Project
+from amplint.settings import DEFAULT
 from amplint.source import SourceFile
 
 if TYPE_CHECKING:
@@ -156,7 +159,7 @@ class _Run:
     def _hint(self, path: str, loop: LoopReport) -> str:
         """Where what a loop misses is, for a user to give that file too."""
         if loop.missing == "caller":
-            found = [other for other in self.project if path in self.modules.neighbours(other)]
+            found = [o for o in self.project if self.modules.may_import(o, path) and path in self.modules.neighbours(o)]
         elif loop.missing == "loop":
             found = [o for o in self.modules.neighbours(path) if ".backward(" in (self.modules.text(o) or "")]
         else:
@@ -194,7 +197,9 @@ class _Run:
         if result.text == linked.text:
             return self._reports(linked, result, self.plain), ""
         new = linked.split(result.text)
-        objection = self._torn(paths, result.text, new) or self._foreign(paths, new or {})
+        objection = self._torn(paths, result.text, new)
+        faults = {} if objection else self._faults(paths, new or {})
+        objection = objection or next((text for code, text in faults.values() if code != UNSAVED), "")
         caller = "" if objection else self._caller(paths, new or {})
         if caller:
             every = " ".join(self._name(path) for path in (caller, *paths))
@@ -202,7 +207,11 @@ class _Run:
         if objection or new is None:
             refused = [LoopReport(loop.line, REFUSED, objection) for loop in result.loops if loop.training]
             return self._reports(linked, MigrationResult(linked.text, refused), self.plain), caller
-        return self._reports(linked, result, new), ""
+        reports = self._reports(linked, result, new)
+        for path in faults:
+            first = min(loop.line for loop in reports[path].loops)
+            reports[path].loops.append(LoopReport(first, PARTLY, UNSAVED_REASON, (), False, "checkpoint"))
+        return reports, ""
 
     def _unlinked(self, paths: list[str], error: LinkError) -> dict[str, MigrationResult]:
         """What is said of loops that need other files where those can't be linked."""
@@ -220,22 +229,35 @@ class _Run:
         }
 
     def _torn(self, paths: list[str], text: str, new: dict[str, str] | None) -> str:
-        """What stands against taking a migrated text apart: that its files, linked again, are another text."""
+        """What stands against taking a migrated text apart: a name that a file can't have, or that the files, linked
+        again, are another text. Imports that files need are added."""
+        apart = "the migration gets in the way of what the files import from one another"
+        if new is None:
+            return apart
+        homes = Homes(paths, {path: self.plain[path] for path in paths}, new, self.modules)
         try:
-            if new is not None and link(paths, new, Modules(new, self.settings(self.names[paths[-1]]))).text == text:
-                return ""
+            homes.settle()
+            again = link(paths, new, Modules({**self.plain, **new}, self.settings(self.names[paths[-1]])))
         except LinkError:
-            pass
-        return "the migration gets in the way of what the files import from one another"
-
-    def _foreign(self, paths: list[str], new: dict[str, str]) -> str:
-        """A name that a file would need and does not have; torch is imported where it is missing."""
+            return apart
+        except RefusalError as refusal:
+            return refusal.reason
+        if not same_code(again.text, text, homes.moved):
+            return apart
         for path in paths:
-            for name in sorted(_unbound(new[path]) - _unbound(self.plain[path])):
-                if name != "torch":
-                    return f"`{name}` would be needed in {self._name(path)}, and comes from another file"
-                new[path] = _with_torch(new[path])
+            if "torch" in unbound(new[path]) - unbound(self.plain[path]):
+                new[path] = with_torch(new[path])
         return ""
+
+    def _faults(self, paths: list[str], new: dict[str, str]) -> dict[str, tuple[str, str]]:
+        """The first new fault of each new file that the rules find with the other new files in view."""
+        found = {}
+        project = _NewProject(self.project, new)
+        for path in paths:
+            file = SourceFile(self.plain[path], path, self.settings(self.names[path]))
+            if new[path] != self.plain[path] and (faults := new_faults(file, new[path], project)):
+                found[path] = next((fault for fault in faults if fault[0] != UNSAVED), faults[0])
+        return found
 
     def _caller(self, paths: list[str], new: dict[str, str]) -> str:
         """Another file of the project that calls what would change, empty where none does."""
@@ -273,28 +295,19 @@ class _Run:
         return f"line {own}" if path == here else f"line {own} of {self._name(path)}"
 
 
+class _NewProject(Project):
+    """The files of a project, some of them with new texts."""
+
+    def __init__(self, paths: list[str], texts: Mapping[str, str]) -> None:
+        super().__init__(paths)
+        self._texts = texts
+
+    def _read(self, path: str) -> SourceFile | None:
+        if path in self._texts:
+            return SourceFile(self._texts[path], path, DEFAULT, self)
+        return super()._read(path)
+
+
 def is_about_training(text: str) -> bool:
     """Whether a file may train."""
     return any(word in text for word in _TRAINING_WORDS)
-
-
-def _unbound(text: str) -> set[str]:
-    """The names that a file uses and nothing in it binds."""
-    from amplint.settings import DEFAULT
-
-    names = SourceFile(text, "", DEFAULT).names
-    return {
-        name
-        for name, uses in names.loads.items()
-        if not hasattr(builtins, name) and any(not names.lookup(use) for use in uses)
-    }
-
-
-def _with_torch(text: str) -> str:
-    """A text with an import of torch before its other imports."""
-    lines = text.splitlines(keepends=True)
-    body = [s for s in ast.parse(text).body if isinstance(s, (ast.Import, ast.ImportFrom))]
-    plain = [s for s in body if not (isinstance(s, ast.ImportFrom) and s.module == "__future__")]
-    rest = [s for s in ast.parse(text).body if s not in body]
-    place = plain[0].lineno - 1 if plain else body[-1].end_lineno if body else rest[0].lineno - 1
-    return "".join([*lines[:place], "import torch\n", *lines[place:]])

@@ -35,6 +35,7 @@ class Modules:
         self._settings = settings
         self._read: dict[str, str] = {}
         self._files: dict[str, SourceFile | None] = {}
+        self._neighbours: dict[str, set[str]] = {}
 
     def text(self, path: str) -> str:
         """The text of a file, empty where it can't be read."""
@@ -132,10 +133,18 @@ class Modules:
         """The modules from which a file imports everything."""
         return [star.target for star in file.names.module.stars]
 
+    def may_import(self, path: str, other: str) -> bool:
+        """Whether the text of a file holds a word by which it would import another; a look without parsing."""
+        text = self.text(path)
+        names = os.path.splitext(other)[0].split(os.sep)[-2:]
+        return any(name in text for name in names if name != "__init__")
+
     def neighbours(self, path: str) -> set[str]:
         """The files of the project that a file imports, by the files from which the names really come too."""
         file = self.file(path)
         found: set[str] = set()
+        if path in self._neighbours:
+            return self._neighbours[path]
         for node in file.names.imports if file is not None else ():
             for alias in node.names:
                 if isinstance(node, ast.ImportFrom):
@@ -144,7 +153,8 @@ class Modules:
                     found.update(entity[0] for entity in self.imported(path, node, alias))
         stars = [p for module in (self.stars(file) if file is not None else ()) for p in self.paths(module, path)]
         found.update(other for star in stars for other in self._passed_on(star, _HOPS))
-        return found - {path}
+        self._neighbours[path] = found - {path}
+        return self._neighbours[path]
 
     def _passed_on(self, path: str, hops: int) -> set[str]:
         """A file and those whose names it has by star imports."""

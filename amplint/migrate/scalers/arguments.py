@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function, default_of
+from amplint.facts.values import Function, default_of, path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.migrate.tree import is_none
+from amplint.migrate.tree import FUNCTIONS, is_none
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
+
+_REGISTERS = re.compile(r"regist|callback|hook|subscrib|handler", re.I)
 
 
 def check_calls(facts: Facts, function: Function, calls: tuple[ast.Call, ...], at: ast.stmt) -> None:
@@ -27,6 +30,10 @@ def check_calls(facts: Facts, function: Function, calls: tuple[ast.Call, ...], a
         raise RefusalError(
             others[0], f"`{name}` is used otherwise than by a plain call, so its parameters can't change"
         )
+    if (decorator := _keeper(facts, function)) is not None:
+        raise RefusalError(
+            decorator, f"`{name}` may be called by what keeps it here, so its parameters can't change; call it by name"
+        )
     if not calls:
         raise RefusalError(
             at,
@@ -34,6 +41,38 @@ def check_calls(facts: Facts, function: Function, calls: tuple[ast.Call, ...], a
             "`amplint migrate` the file that calls it too, or write the scaler by hand, beside the optimizer",
             "caller",
         )
+
+
+def _keeper(facts: Facts, function: Function) -> ast.expr | None:
+    """A decorator that may keep a function for other calls, as registries do; None where none does."""
+    for decorator in function.decorator_list:
+        func = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if _REGISTERS.search(path_of(func)):
+            return decorator
+        for made in facts.file.values.of(func):
+            if isinstance(made, FUNCTIONS) and any(_keeps(facts.file, inner) for inner in _functions(made)):
+                return decorator
+    return None
+
+
+def _functions(function: Function) -> list[Function]:
+    return [node for node in ast.walk(function) if isinstance(node, FUNCTIONS)]
+
+
+def _keeps(file: SourceFile, function: Function) -> bool:
+    """Whether a function puts its first parameter into a container or an attribute."""
+    first = function.args.args[0].arg if function.args.args else ""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Name) or node.id != first or not isinstance(node.ctx, ast.Load):
+            continue
+        parent = file.parent(node)
+        if isinstance(parent, ast.Assign) and any(
+            isinstance(target, (ast.Subscript, ast.Attribute)) for target in parent.targets
+        ):
+            return True
+        if isinstance(parent, ast.Call) and node in parent.args and path_of(parent.func).endswith((".append", ".add")):
+            return True
+    return False
 
 
 def _is_other(facts: Facts, use: ast.expr, function: Function) -> bool:
