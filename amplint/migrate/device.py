@@ -22,6 +22,7 @@ _DEFAULTS = frozenset(("torch.set_default_tensor_type", "torch.set_default_devic
 _CPU_SCALER_SINCE = (2, 3)
 """The first torch in which a scaler works on tensors of the CPU, should the script keep them there although there is
 a GPU: scaling is exact in float32, and a region for CUDA does nothing to them."""
+_DEPTH = 3
 _ASKS = re.compile(r"cuda|gpu|device|accel", re.I)
 
 
@@ -338,13 +339,26 @@ def _members(arm: list[ast.stmt] | ast.expr) -> list[ast.AST]:
     return list(arm) if isinstance(arm, list) else [arm]
 
 
-def _condition(file: SourceFile, test: ast.expr, holds: bool, at: ast.stmt) -> str:
+def _condition(file: SourceFile, test: ast.expr, holds: bool, at: ast.stmt, depth: int = 0) -> str:
     text = file.segment(test) if holds else f"not {file.segment(test)}"
     if isinstance(test, ast.Call) and file.resolve(test.func) == ("torch.cuda.is_available",):
         return text
-    if not path_of(test) or not _visible(file, test, at):
+    if path_of(test) and not _visible(file, test, at):
+        outside = _given(file, test) if depth < _DEPTH else []
+        return next((text for given in outside if (text := _condition(file, given, holds, at, depth + 1))), "")
+    if not path_of(test):
         return ""
     return text if not holds or only(Classifier(file).of(test), BOOL) else f"bool({text})"
+
+
+def _given(file: SourceFile, test: ast.expr) -> list[ast.expr]:
+    """What a parameter stands for by which a helper moves things (`cuda(x, use_cuda)`), where all calls agree on it."""
+    function = file.values.enclosing_function(test)
+    if not isinstance(test, ast.Name) or function is None:
+        return []
+    given = [file.values.argument(call, function, test.id) for call in file.values.calls(function)]
+    paths = {path_of(value) if value is not None else "" for value in given}
+    return [value for value in given if value is not None] if len(paths) == 1 and paths != {""} else []
 
 
 def _is_asked(file: SourceFile, node: ast.AST) -> bool:

@@ -233,3 +233,19 @@ def test_a_product_with_a_running_average_is_refused() -> None:
 
 def test_a_product_with_a_fixed_buffer_is_not() -> None:
     assert "        loss = F.mse_loss(codebook(model(x)), y)\n" in migrated(CODEBOOK.format(update="pass"))
+
+
+@pytest.mark.parametrize("made", ["nn.NLLLoss()", "nn.NLLLoss().to(device)"])
+def test_losses_are_float32_for_numpy(made: str) -> None:
+    text = migrated(
+        f"""
+        criterion = {made}
+        for x, y in batches:
+            loss = criterion(F.log_softmax(model(x), 1), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            print(loss.data.cpu().numpy())
+        """
+    )
+    assert text.endswith("    print(loss.data.cpu().numpy())\n")

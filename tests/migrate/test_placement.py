@@ -265,3 +265,33 @@ Experiment().train([(torch.ones(3, 2), torch.ones(3, 1))])
     assert (
         "with torch.autocast(device_type=self.device.type, dtype=torch.float16, enabled=scaler.is_enabled()):" in lines
     )
+
+
+MOVED = """
+import torch
+from torch import nn
+
+def cuda(tensor, uses_cuda):
+    return tensor.cuda() if uses_cuda else tensor
+
+class Solver:
+    def __init__(self, args):
+        self.use_cuda = args.cuda and torch.cuda.is_available()
+        self.net = cuda(nn.Linear(4, 2), self.use_cuda)
+        self.optim = torch.optim.Adam(self.net.parameters())
+
+    def train(self, loader):
+        for x, y in loader:
+            loss = nn.functional.mse_loss(self.net(cuda(x, self.use_cuda)), cuda(y, {other}))
+            self.optim.zero_grad()
+            loss.backward()
+            self.optim.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "enabled"), [("self.use_cuda", "self.use_cuda"), ("True", "torch.cuda.is_available()")]
+)
+def test_a_helper_that_moves_things_says_by_its_argument_whether_it_does(other: str, enabled: str) -> None:
+    text = migrate_source(MOVED.format(other=other), "train.py").text
+    assert f'        self.scaler = torch.amp.GradScaler("cuda", enabled={enabled})\n' in text

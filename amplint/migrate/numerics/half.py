@@ -113,7 +113,7 @@ class HalfValues:
     def _may_be(self, node: ast.expr, at: ast.stmt, way: _Way) -> bool:
         if isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr, ast.Lambda)):
             return False
-        if node in self._widened and not way.rounded:
+        if not way.rounded and (node in self._widened or (isinstance(node, ast.Call) and losses(self.file, node))):
             return False
         if self.is_of_parameter(node) or (not way.anywhere and self.is_float32(node)):
             return False
