@@ -44,5 +44,14 @@ def collection_of(file: SourceFile, node: ast.expr) -> ast.expr | None:
     return iterated
 
 
+def is_over(loop: ast.stmt, step: ast.Call) -> bool:
+    """Whether each round of a loop steps another optimizer: what is stepped hangs on the variable of the loop."""
+    root = step.func.value  # type: ignore[attr-defined]
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value if not isinstance(root, ast.Subscript) else root.slice
+    names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)} if isinstance(loop, ast.For) else set()
+    return any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(root))
+
+
 def _binds(target: ast.expr, name: str) -> bool:
     return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(target))

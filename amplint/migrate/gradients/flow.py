@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from amplint.facts.values import Function, default_of, is_self
 from amplint.migrate.facts import Facts
 from amplint.migrate.gradients import partial
+from amplint.migrate.gradients.conditions import Conditions, Key
 from amplint.migrate.gradients.guards import is_boundary, is_guarded
 from amplint.migrate.gradients.ownership import NO_NAMES, SELF, Model, Names, Optimizer, Ownership, Reach, is_none
 from amplint.migrate.gradients.stages import (
@@ -35,7 +36,7 @@ from amplint.migrate.gradients.stages import (
 from amplint.migrate.iteration import loop_around
 from amplint.migrate.model import RefusalError
 from amplint.migrate.regions.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, header, owner_of, walk
+from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, header, owner_of, statements_in, walk
 from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
@@ -70,9 +71,12 @@ class Gradients:
         self._active: list[Function] = []
         self._relevant: dict[ast.stmt, bool] = {}
         self._functions = self._relevant_functions()
+        self._conditions = Conditions(facts)
+        self._world: dict[Key, bool] = {}
 
     def check(self) -> None:
-        """Run the module, then what nobody in the file calls, in any order and any number of times."""
+        """Run the module, then what nobody in the file calls, in any order and any number of times; once for each way
+        in which fixed conditions may hold."""
         wrappers = self.facts.wrappers
         for step in self.facts.steps:
             if not wrappers.is_own(step.func.value):  # type: ignore[attr-defined]
@@ -80,6 +84,14 @@ class Gradients:
         for call in wrappers.calls:
             self.known.update(self.ownership.optimizers(call.func.value, NO_NAMES))  # type: ignore[attr-defined]
         partial.check(self.ownership, self.ownership.frozen, self.known)
+        owners = (self.file.tree, *self._functions)
+        asked = [s for o in owners for s in statements_in(o) if isinstance(s, ast.If) and self._is_relevant(s)]
+        for world in self._conditions.worlds(asked):
+            self._world = world
+            self._run()
+
+    def _run(self) -> None:
+        """Run the module, then the rest, with fixed conditions as they are in one world."""
         self._block(self.file.tree.body, State(), NO_NAMES)
         roots = [f for f in self.facts.functions if f in self._functions and not self.file.values.calls(f)]
         state: State | None = State()
@@ -175,8 +187,11 @@ class Gradients:
         inner = blocks(statement)
         if not inner:
             return Flow(state)
-        if isinstance(statement, ast.If) and (arm := self._only_arm(statement, names)) is not None:
-            return self._block(arm, state, names)
+        if isinstance(statement, ast.If):
+            arm = self._only_arm(statement, names)
+            arm = self._conditions.only_arm(statement, self._world) if arm is None else arm
+            if arm is not None:
+                return self._block(arm, state, names)
         if is_boundary(self.facts, self.plan, statement):
             return Flow(join(self._block(inner[0], state.copy(), names).ends, never_stepped(state)))
         flows = [self._block(block, state.copy(), names) for block in inner]

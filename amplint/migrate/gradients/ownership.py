@@ -100,7 +100,7 @@ class Ownership:
         if any(isinstance(value, (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp)) for value in values):
             return self._elements(node, names, depth)
         makers = tuple(v for v in values if isinstance(v, ast.Call))
-        if makers and len(makers) == len(values):
+        if makers and all(isinstance(v, ast.Call) or is_none(v) for v in values):
             return (Optimizer(makers),)
         return (Optimizer((), f"{id(owner_of(self.file, node))}:{path_of(node) or base_path(node)}"),)
 

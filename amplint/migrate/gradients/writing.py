@@ -10,12 +10,14 @@ from amplint.facts.values import Function, path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.gradients.backward import write_backward
+from amplint.migrate.gradients.conditional import ConditionalSteps
 from amplint.migrate.gradients.flow import Gradients
 from amplint.migrate.gradients.guards import Places, surely_resets
 from amplint.migrate.gradients.optimizers import OptimizersInView, concerns, meets_scaled
 from amplint.migrate.gradients.stages import Plan
 from amplint.migrate.gradients.strangers import Strangers
 from amplint.migrate.gradients.unused import is_unused
+from amplint.migrate.iteration import is_over
 from amplint.migrate.model import RefusalError
 from amplint.migrate.regions.sinks import Sinks
 from amplint.migrate.scalers.making import Scalers
@@ -64,6 +66,9 @@ class Protocol:
         self._backward_functions = self.in_view.backward_functions
         self.strangers = Strangers(facts, self._goes_backward, self._takes_step)
         self.places = Places(facts, self.strangers, self._goes_backward, self._is_sink)
+        self.conditional = ConditionalSteps(
+            facts, lambda node: facts.uses_gradient(node) or self.strangers.may_use(node), self._goes_backward
+        )
         self.plan = Plan({}, {}, {})
         self._guarded: dict[ast.stmt, list[ast.Call]] = {}
         self.bound: dict[ast.Call, str] = {}
@@ -126,18 +131,11 @@ class Protocol:
         for loop in (s for s in chain(self.file, statement)[1:] if isinstance(s, LOOPS)):
             if any(self._is_sink(s) for s in statements_in(loop)):
                 return loop
-            if not self._is_over_optimizers(loop, step):
+            if not is_over(loop, step):
                 raise RefusalError(
                     step, "the optimizer is stepped in a loop of its own, so that one update has no place"
                 )
         return None
-
-    def _is_over_optimizers(self, loop: ast.stmt, step: ast.Call) -> bool:
-        root = step.func.value  # type: ignore[attr-defined]
-        while isinstance(root, (ast.Attribute, ast.Subscript)):
-            root = root.value if not isinstance(root, ast.Subscript) else root.slice
-        names = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)} if isinstance(loop, ast.For) else set()
-        return any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(root))
 
     def _is_sink(self, statement: ast.stmt) -> bool:
         """Whether a statement itself, not what its blocks hold, goes backward."""
@@ -308,7 +306,7 @@ class Protocol:
             return True  # what was unscaled is updated, stepped or not
         if isinstance(member, (ast.With, ast.AsyncWith)):
             return any(self._surely_steps(s, group) for s in member.body if any(n in group for n in walk(s)))
-        return isinstance(member, ast.For) and all(self._is_over_optimizers(member, step) for step in group)
+        return isinstance(member, ast.For) and all(is_over(member, step) for step in group)
 
     @staticmethod
     def _identity(step: ast.Call) -> str:
@@ -333,11 +331,15 @@ class Protocol:
 
     def _unscale(self, step: ast.Call, statement: ast.stmt) -> None:
         """Unscale the optimizer's gradients before the first use of gradients that leads to a step."""
+        optimizer = step.func.value  # type: ignore[attr-defined]
+        if (place := self.conditional.place(step, self.steps_of[owner_of(self.file, step)])) is not None:
+            if ast.dump(optimizer) not in map(ast.dump, self.plan.unscaled.get(place, ())):
+                self._write_unscale(place, optimizer, statement)
+            return
         block, at = self.places.of(statement)
         used = self.places.used(block, at)
         if used is None:
             return
-        optimizer = step.func.value  # type: ignore[attr-defined]
         members = block[block.index(used) : block.index(at)]
         if any(self._surely_backward(s) or any(self._goes_backward(n) for n in walk(s)) for s in members):
             raise RefusalError(
@@ -348,20 +350,25 @@ class Protocol:
             self.facts, [*members, *([at] if used is at else [])], step, self.steps_of[owner_of(self.file, step)]
         ):
             return
-        scaler = self.scalers.text_for([optimizer], statement)
-        receiver = self.file.segment(optimizer)
-        self.plan.unscaled.setdefault(used, []).append(optimizer)
         if isinstance(at, ast.If):
             self._guarded.setdefault(at, []).append(step)
         for end in ends:
-            self._update_before(end, [optimizer], scaler)
+            self._update_before(end, [optimizer], self.scalers.text_for([optimizer], statement))
         if self.facts.iterated(optimizer) is not None and at is not statement:
+            scaler, receiver = self.scalers.text_for([optimizer], statement), self.file.segment(optimizer)
+            self.plan.unscaled.setdefault(used, []).append(optimizer)
             target = self.file.segment(at.target) if isinstance(at, ast.For) else ""
             source = self.file.segment(at.iter) if isinstance(at, ast.For) else ""
             unit = self.editor.unit(self.file.indentation(used))
             self.editor.insert_before(used, f"for {target} in {source}:\n{unit}{scaler}.unscale_({receiver})")
         else:
-            self.editor.insert_before(used, f"{scaler}.unscale_({receiver})")
+            self._write_unscale(used, optimizer, statement)
+
+    def _write_unscale(self, used: ast.stmt, optimizer: ast.expr, statement: ast.stmt) -> None:
+        """Unscale an optimizer before a statement that uses gradients; `statement` steps it."""
+        scaler = self.scalers.text_for([optimizer], statement)
+        self.plan.unscaled.setdefault(used, []).append(optimizer)
+        self.editor.insert_before(used, f"{scaler}.unscale_({self.file.segment(optimizer)})")
 
     def _check_gradient_uses(self) -> None:
         """Every use of gradients must be of unscaled ones: behind the backward, in a block that leads to a step."""
@@ -409,7 +416,7 @@ class Protocol:
 
     def _is_covered(self, owner: ast.AST, statement: ast.stmt) -> bool:
         steps = self.steps_of.get(owner, [])  # type: ignore[call-overload]
-        if steps and all(self._is_after(step, statement) for step in steps):
+        if statement in self.conditional.covered or (steps and all(self._is_after(s, statement) for s in steps)):
             return True
         for step in steps:
             block, at = self.places.of(self.file.statement(step))

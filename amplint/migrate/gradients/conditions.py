@@ -1,0 +1,143 @@
+"""Conditions that stay what they are while a script trains: what stands under the same one runs together, or never."""
+
+from __future__ import annotations
+
+import ast
+from itertools import product
+from typing import TYPE_CHECKING
+
+from amplint.facts.values import Function, path_of
+from amplint.migrate.tree import FUNCTIONS, is_none, loops_of, owner_of, position, statements_in, walk
+
+if TYPE_CHECKING:
+    from amplint.migrate.facts import Facts
+    from amplint.names import Binding
+    from amplint.source import SourceFile
+
+Key = tuple[ast.AST, str]
+"""A condition: the function or module in which it is asked, and its text."""
+
+_MOST = 3
+"""How many conditions are told apart; each doubles the ways that are followed."""
+_DEPTH = 4
+_PURE = (
+    ast.Constant, ast.UnaryOp, ast.unaryop, ast.BoolOp, ast.boolop, ast.Compare, ast.cmpop, ast.expr_context,
+)  # fmt: skip
+
+
+def plain(facts: Facts, test: ast.expr) -> tuple[str, bool]:
+    """The text of a condition, and whether the condition holds where the text does.
+
+    `x is None`, `not x is not None` and, of an optimizer, `not x` are all `x is not None` that does not hold.
+    """
+    holds = True
+    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test, holds = test.operand, not holds
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and is_none(test.comparators[0]):
+        if isinstance(test.ops[0], (ast.Is, ast.Eq)):
+            return f"{ast.unparse(test.left)} is not None", not holds
+        return f"{ast.unparse(test.left)} is not None", holds
+    if path_of(test) and facts.is_optimizer(test):
+        return f"{path_of(test)} is not None", holds
+    return ast.unparse(test), holds
+
+
+class Conditions:
+    """Answers which conditions of a file are fixed, and in which ways they may hold together."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.file: SourceFile = facts.file
+
+    def worlds(self, asked: list[ast.If]) -> list[dict[Key, bool]]:
+        """All ways in which those conditions may hold that are fixed and asked several times."""
+        counted: dict[Key, int] = {}
+        for statement in asked:
+            counted[self.key(statement)] = counted.get(self.key(statement), 0) + 1
+        changing = {self.key(statement) for statement in asked if not self.is_fixed(statement.test, statement)}
+        often = [key for key, count in counted.items() if count > 1 and key not in changing]
+        often = sorted(often, key=lambda key: -counted[key])[:_MOST]
+        return [dict(zip(often, held, strict=True)) for held in product((True, False), repeat=len(often))]
+
+    def key(self, statement: ast.If) -> Key:
+        """The condition of a statement."""
+        return owner_of(self.file, statement), plain(self.facts, statement.test)[0]
+
+    def only_arm(self, statement: ast.If, world: dict[Key, bool]) -> list[ast.stmt] | None:
+        """The arm that runs where conditions hold as in a world, None where that does not say it."""
+        held = world.get(self.key(statement)) if world else None
+        if held is None:
+            return None
+        return statement.body if held == plain(self.facts, statement.test)[1] else statement.orelse
+
+    def is_fixed(self, expression: ast.expr, statement: ast.stmt, depth: int = 0) -> bool:
+        """Whether an expression of a statement is made of constants, and of names and attributes that are given their
+        values once and for all before anything trains."""
+        if depth > _DEPTH:
+            return False
+        return all(self._is_fixed(node, statement, depth) for node in ast.walk(expression))
+
+    def _is_fixed(self, node: ast.AST, statement: ast.stmt, depth: int) -> bool:
+        if isinstance(node, ast.Name):
+            return self._is_fixed_name(node, statement, depth)
+        if isinstance(node, ast.Attribute):
+            return bool(path_of(node)) and all(
+                isinstance(use.ctx, ast.Load) or self._is_first(self.file.statement(use), constructor=True)
+                for use in self.file.names.attributes.get(node.attr, ())
+            )
+        return isinstance(node, _PURE)
+
+    def _is_fixed_name(self, node: ast.Name, statement: ast.stmt, depth: int) -> bool:
+        if any(node.id in scope.globals or node.id in scope.nonlocals for scope in self.file.names.scopes.values()):
+            return False
+        bindings = self.file.names.lookup(node)
+        return bool(bindings) and all(self._is_fixed_binding(b, node, statement, depth) for b in bindings)
+
+    def _is_fixed_binding(self, binding: Binding, node: ast.Name, statement: ast.stmt, depth: int) -> bool:
+        owner = owner_of(self.file, statement)
+        if binding.kind == "param":
+            return isinstance(owner, FUNCTIONS) and self._is_same_in_calls(owner, node.id, depth)
+        made = binding.node
+        if not isinstance(made, ast.stmt) or binding.kind == "delete" or not self._is_first(made):
+            return False
+        if isinstance(made, (ast.For, ast.AsyncFor)) or (
+            owner_of(self.file, made) is owner and position(made) > position(statement)
+        ):
+            return False
+        runs_once = self._runs_once(owner_of(self.file, made), depth)
+        return runs_once or (binding.value is not None and self.is_fixed(binding.value, made, depth + 1))
+
+    def _is_first(self, statement: ast.stmt, *, constructor: bool = False) -> bool:
+        """Whether a statement is in no loop, and nothing trains before it in its function; of attributes, that they get
+        their values in a constructor or in the module."""
+        owner = owner_of(self.file, statement)
+        if constructor and isinstance(owner, FUNCTIONS) and owner.name != "__init__":
+            return False
+        defined = (*FUNCTIONS, ast.ClassDef)
+        before = (s for s in statements_in(owner) if position(s) < position(statement) and not isinstance(s, defined))
+        return not loops_of(self.file, statement) and not any(
+            self.facts.trains(node) for s in before for node in walk(s)
+        )
+
+    def _runs_once(self, owner: ast.AST, depth: int) -> bool:
+        """Whether a function is called in one place at most, in no loop, by one that runs once."""
+        if not isinstance(owner, FUNCTIONS):
+            return True
+        if depth > _DEPTH or isinstance(self.file.parent(owner), ast.ClassDef):
+            return False
+        sites = [self.file.statement(call) for call in self.file.values.calls(owner)]
+        if len(sites) > 1 or any(loops_of(self.file, site) for site in sites):
+            return False
+        return all(self._runs_once(owner_of(self.file, site), depth + 1) for site in sites)
+
+    def _is_same_in_calls(self, function: Function, parameter: str, depth: int) -> bool:
+        """Whether all calls pass the same, and that fixed, for a parameter."""
+        if isinstance(self.file.parent(function), ast.ClassDef) and parameter in ("self", "cls"):
+            return True
+        calls = self.file.values.calls(function)
+        given = {call: self.file.values.argument(call, function, parameter) for call in calls}
+        if len({ast.dump(value) if value is not None else "" for value in given.values()}) != 1:
+            return False
+        return all(
+            value is None or self.is_fixed(value, self.file.statement(call), depth + 1) for call, value in given.items()
+        )
