@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from amplint.facts.values import is_self, path_of, returns
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
-from amplint.migrate.numerics import lambdas
 from amplint.migrate.numerics.casts import Casts
 from amplint.migrate.numerics.half import HalfValues
+from amplint.migrate.numerics.origins import Origins
 from amplint.migrate.numerics.probabilities import Probabilities
-from amplint.migrate.numerics.sigmoids import LAYER, Found, Index, Sigmoids
-from amplint.migrate.regions.sinks import Sinks
+from amplint.migrate.numerics.sigmoids import LAYER
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -33,35 +32,22 @@ _SAFE_ARGUMENTS = frozenset(
 """What CUDA autocast computes in float32, whatever it is given."""
 _EXPONENTIALS = frozenset(("exp", "softmax", "softplus", "cosh"))
 _SAME_NUMBERS = frozenset(("squeeze", "view", "reshape", "gather", "float", "unsqueeze", "mean", "masked_select", "t"))
-_SQUASHING = frozenset(("softmax", "sigmoid", "expit", "tanh", "exp", "softplus", "cosh"))
-"""Functions of which the result is exact where what they are given is float32."""
 _ROUNDING = frozenset(("sigmoid", "expit", "tanh"))
 """Those of them that CUDA autocast computes in half precision where they are given that."""
-_ELEMENTWISE = frozenset(
-    ("squeeze", "unsqueeze", "view", "reshape", "flatten", "contiguous", "expand", "expand_as", "view_as", "repeat",
-     "t", "transpose", "permute", "clone", "detach", "float", "to", "cuda", "cpu", "gather", "index_select",
-     "masked_select", "take", "select", "narrow", "sum", "mean", "prod", "cumsum", "cumprod", "clamp", "clip",
-     "clamp_min", "clamp_max",
-     "neg", "abs", "relu", "square", "sqrt", "pow", "masked_fill", "add", "sub", "mul", "div", "nan_to_num", "diag",
-     "diagonal", "roll", "flip", "amax", "amin", "maximum", "minimum", "log", "log1p")
-)  # fmt: skip
-"""Functions that compute float32 of float32: of their first argument, or of all that are tensors."""
-_OF_ALL = frozenset(("add", "sub", "mul", "div", "maximum", "minimum", "pow"))
-_ALWAYS_FLOAT32 = frozenset(("sum", "prod", "pow", "cumsum", "cumprod"))
 
 
 class Logarithms:
     """Repairs logarithms by hand; `RefusalError` where what they are taken of is not in view."""
 
     def __init__(
-        self, facts: Facts, sinks: Sinks, half: HalfValues, casts: Casts, probabilities: Probabilities
+        self, facts: Facts, half: HalfValues, casts: Casts, origins: Origins, probabilities: Probabilities
     ) -> None:
         self.file: SourceFile = facts.file
         self.facts = facts
         self.half = half
         self.casts = casts
         self.probabilities = probabilities
-        self._origins = _Origins(facts, sinks, half)
+        self._origins = origins
         self._exponentials: list[ast.Call] = []
 
     def repair(self, call: ast.Call, name: str) -> None:
@@ -167,103 +153,3 @@ class Logarithms:
             values = self.file.values.of(node)
             return all(isinstance(v, ast.expr) and v is not node and self._is_safe(v, depth + 1) for v in values)
         return False
-
-
-class _Origins(Sigmoids):
-    """Answers which functions between the last products and a value must be given float32, so that the value is float32
-    and nothing on its way was rounded; None where that can't be seen."""
-
-    def __init__(self, facts: Facts, sinks: Sinks, half: HalfValues) -> None:
-        super().__init__(facts, sinks)
-        self.half = half
-        self.passed: set[ast.expr] = set()
-        self.on_cuda = False
-        self._differences = 0
-
-    def all_of(self, node: ast.expr, is_difference: bool = False) -> Found:
-        """The functions behind a value, of which a difference is taken or not; `passed` holds all that lies between,
-        and `on_cuda` is whether the value is float32 on CUDA only."""
-        self.passed, self.on_cuda = set(), False
-        return self._difference([node]) if is_difference else self.behind(node)
-
-    def behind(self, node: ast.expr, index: Index = None) -> Found:
-        if not self.half.may_be_rounded(node):
-            return []
-        found = super().behind(node, index)
-        if found is not None and index is None:
-            self.passed.add(node)
-        return found
-
-    def _value(self, node: ast.expr, index: Index) -> Found:
-        if isinstance(node, ast.UnaryOp):
-            return self._difference([node.operand])
-        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
-            return self.behind(node.value)
-        return super()._value(node, index)
-
-    def _arithmetic(self, node: ast.BinOp) -> Found:
-        if isinstance(node.op, ast.Pow):
-            return self._float32([node.left, node.right])
-        if isinstance(node.op, (ast.Add, ast.Mult, ast.Div)):
-            return self._all([(node.left, None), (node.right, None)])
-        return self._difference([node.left, node.right]) if isinstance(node.op, ast.Sub) else None
-
-    def _difference(self, sides: list[ast.expr]) -> Found:
-        """What a difference is taken of must be exact, for it may be small."""
-        self._differences += 1
-        try:
-            return self._all([(side, None) for side in sides])
-        finally:
-            self._differences -= 1
-
-    def _float32(self, given: list[ast.expr]) -> Found:
-        """What is behind a value that CUDA computes in float32, which is enough where no difference is taken of it."""
-        found = self._all([(value, None) for value in given])
-        if found is None and not self._differences:
-            self.on_cuda = True
-            return []
-        return found
-
-    def _call(self, call: ast.Call, index: Index) -> Found:
-        names = self.file.resolve(call.func)
-        is_method = isinstance(call.func, ast.Attribute) and not names
-        if names and not names[0].startswith("torch."):
-            return None
-        if called := lambdas.of_call(self.file, call):
-            return self._all([(value.body, index) for value in called])
-        if not names and (not isinstance(call.func, ast.Attribute) or self.facts.module_of(call) is not None):
-            return super()._call(call, index)
-        if not names and self.file.values.functions(call):
-            return super()._call(call, index)
-        name = names[0].rsplit(".", 1)[-1] if names else call.func.attr  # type: ignore[attr-defined]
-        tensors = [*([call.func.value] if is_method else []), *call.args]  # type: ignore[attr-defined]
-        if not tensors:
-            return None
-        if name in _SQUASHING:
-            return [call]
-        if name == "where" and len(tensors) == 3:
-            return self._all(
-                [(tensor, None) for tensor in (tensors[:1] if is_method else []) + tensors[1 + is_method :]]
-            )
-        if name in ("cat", "stack") and names:
-            parts = tensors[0].elts if isinstance(tensors[0], (ast.List, ast.Tuple)) else [None]
-            return self._all([(part, None) for part in parts])
-        if name in _ELEMENTWISE and (
-            is_method or names[0].count(".") == 1 or names[0].startswith("torch.nn.functional.")
-        ):
-            given = tensors if name in _OF_ALL else tensors[:1]
-            if name in _ALWAYS_FLOAT32:
-                return self._float32(given)
-            return self._difference(given) if name == "sub" else self._all([(tensor, None) for tensor in given])
-        return super()._call(call, index)
-
-    def _is_layer(self, func: ast.expr) -> bool:
-        made = self.file.values.of(func)
-        softmax = all(isinstance(v, ast.Call) and "torch.nn.Softmax" in self.file.resolve(v.func) for v in made)
-        return (bool(made) and softmax) or super()._is_layer(func)
-
-    def _name(self, node: ast.Name, index: Index) -> Found:
-        if (scope := lambdas.scope_of(self.file, node)) is not None:
-            given = lambdas.sources(self.file, scope, node.id) if isinstance(scope.node, ast.Lambda) else None
-            return self._all([(value, index) for value in given]) if given else None
-        return super()._name(node, index)

@@ -15,10 +15,12 @@ from amplint.facts.values import path_of, returns
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
+from amplint.migrate.numerics.half import HalfValues
+from amplint.migrate.numerics.origins import Origins
 from amplint.migrate.numerics.sigmoids import LAYER, Sigmoids
 from amplint.migrate.regions.sinks import Sinks
 from amplint.migrate.scalers.making import free_name
-from amplint.migrate.tree import FUNCTIONS, owner_of, position, walk
+from amplint.migrate.tree import FUNCTIONS, header, owner_of, position, walk
 from amplint.rewrite.statements import line_end, next_line
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ _ADVICE = (
 )
 _SAME_TENSOR = frozenset(("view", "squeeze", "reshape", "flatten", "contiguous", "unsqueeze", "float", "view_as", "to"))
 _MOVES = frozenset(("to", "cuda", "cpu", "train", "eval"))
+_HARMLESS = frozenset(("print", "type", "isinstance", "repr", "str", "hasattr", "callable", "id"))
 _SIGMOID_CODE = '''\
 class {name}({base}):
     """Sigmoid in float32: half precision rounds probabilities to 0 and 1."""
@@ -65,14 +68,14 @@ class Probabilities:
         self._names: dict[str, str] = {}
         self._code: dict[ast.stmt, list[str]] = {}
 
-    def repair(self, calls: list[ast.Call]) -> None:
-        """Run losses and the sigmoids behind them in float32."""
+    def repair(self, calls: list[ast.Call], origins: Origins) -> None:
+        """Run losses and the sigmoids behind them in float32; `origins` follows what is no plain end of a model."""
         pending = [call for call in calls if call not in self._done]
         self._done.update(pending)
         given = {}
         for call in pending:
             given[call] = self._probabilities(call)
-            found = self.sigmoids.behind(given[call])
+            found = self.sigmoids.behind(given[call]) or origins.all_of(given[call], is_difference=True)
             if not found:
                 raise RefusalError(call, _ADVICE)
             for sigmoid in found:
@@ -80,7 +83,7 @@ class Probabilities:
         makers = {call: self._makers(call.func) for call in pending}
         for is_object in (True, False):
             group = [call for call in pending if bool(makers[call]) is is_object]
-            if len(group) == 1 and self._is_plain(group[0]):
+            if len(group) == 1 and self._is_plain(group[0], origins.half):
                 self._island(group[0], given[group[0]])
                 continue
             for call in group:
@@ -125,25 +128,67 @@ class Probabilities:
                 raise RefusalError(call, f"what `{last}` is can't be seen; import it by name")
             if _LOSS not in names:
                 continue
-            parent = self.file.parent(call)
-            while isinstance(parent, ast.Attribute) and parent.attr in _MOVES:
-                parent = self.file.parent(self.file.parent(parent) or parent)
-            targets = parent.targets if isinstance(parent, ast.Assign) else []
+            place: ast.AST = call
+            while isinstance(parent := self.file.parent(place), ast.Attribute) and parent.attr in _MOVES:
+                place = self.file.parent(parent) or parent
+            targets = _targets(self.file, place)
             seen = call in self._known or (bool(targets) and all(path_of(target) for target in targets))
-            if not seen or any(self._is_called_unseen(target) for target in targets):
+            if not seen or not self._is_seen(place) or any(self._is_used_unseen(target) for target in targets):
                 raise RefusalError(call, f"where this loss is called can't be seen: {_ADVICE}")
+
+    def _is_used_unseen(self, target: ast.expr) -> bool:
+        """Whether a name or attribute that holds a loss is called by way of another object, or goes to a place from
+        which its calls can't be told, such as a list."""
+        if isinstance(target, (ast.Tuple, ast.List)):
+            return any(self._is_used_unseen(element) for element in target.elts)
+        uses: list[ast.expr] = []
+        if isinstance(target, ast.Attribute):
+            uses += self.file.names.attributes.get(target.attr, ())
+        elif isinstance(target, ast.Name):
+            statement = self.file.statement(target)
+            if isinstance(self.file.parent(statement), ast.ClassDef):
+                uses += self.file.names.attributes.get(target.id, ())
+                if not uses:
+                    return True
+            loads = self.file.names.loads.get(target.id, ())
+            uses += [use for use in loads if any(b.node is statement for b in self.file.names.lookup(use))]
+        return not all(self._is_seen(use) for use in uses if isinstance(getattr(use, "ctx", None), ast.Load))
+
+    def _is_seen(self, use: ast.AST) -> bool:
+        """Whether the calls of a loss can be told from where it stands."""
+        parent = self.file.parent(use)
+        if isinstance(parent, ast.keyword):
+            parent = self.file.parent(parent)
+        if isinstance(parent, ast.Call):
+            if parent.func is use:
+                return parent in self._done or bool(losses(self.file, parent))
+            made = self.file.values.of(parent.func)
+            is_own = any(isinstance(value, ast.ClassDef) for value in made) or self.file.values.functions(parent)
+            return bool(is_own) or path_of(parent.func) in _HARMLESS
+        if isinstance(parent, ast.Dict):
+            return self._is_seen_in_dict(parent)
+        if isinstance(parent, (ast.Tuple, ast.List)):
+            above = self.file.parent(parent)
+            return isinstance(above, ast.Assign) and isinstance(above.targets[0], (ast.Tuple, ast.List))
+        return not isinstance(parent, (ast.Set, ast.Starred, ast.Subscript, ast.ListComp, ast.GeneratorExp, ast.For))
+
+    def _is_seen_in_dict(self, holder: ast.Dict) -> bool:
+        """Whether all that a dict is used for are items of constant keys."""
+        statement = self.file.parent(holder)
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            return False
+        target = statement.targets[0]
+        uses: list[ast.expr] = []
+        if isinstance(target, ast.Attribute):
+            uses += self.file.names.attributes.get(target.attr, ())
+        elif isinstance(target, ast.Name):
+            uses += self.file.names.loads.get(target.id, ())
+        items = [self.file.parent(use) for use in uses if isinstance(getattr(use, "ctx", None), ast.Load)]
+        return bool(items) and all(isinstance(i, ast.Subscript) and isinstance(i.slice, ast.Constant) for i in items)
 
     def _is_own(self, func: ast.expr) -> bool:
         """Whether a name is that of a class or function of the file."""
         return any(isinstance(value, (ast.ClassDef, *FUNCTIONS)) for value in self.file.values.of(func))
-
-    def _is_called_unseen(self, target: ast.expr) -> bool:
-        """Whether an attribute that holds a loss is called by way of another object, as `trainer.criterion(...)` is."""
-        if not isinstance(target, ast.Attribute):
-            return False
-        uses = self.file.names.attributes.get(target.attr, ())
-        calls = [call for use in uses if isinstance(call := self.file.parent(use), ast.Call) and call.func is use]
-        return any(call not in self._done and not losses(self.file, call) for call in calls)
 
     # -- repairs ------------------------------------------------------------------------------------------------------
 
@@ -166,14 +211,20 @@ class Probabilities:
     def _is_softmax(call: ast.Call) -> bool:
         return isinstance(call.func, ast.Attribute) and call.func.attr == "softmax"
 
-    def _is_plain(self, call: ast.Call) -> bool:
+    def _is_plain(self, call: ast.Call, half: HalfValues) -> bool:
         """Whether a statement does little more than compute a loss of a name, so that it can be an island as it is."""
         statement = self.file.statement(call)
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Return)):
             return False
+        if self.file.names.scope_of(call) is not self.file.names.scope_of(statement):
+            return False  # names of a comprehension are not known outside of it
         graph = self.sinks.graph(owner_of(self.file, call))
         if any(isinstance(node, ast.Call) and graph.is_source(node) for node in walk(statement)):
             return False
+        own = {id(node) for node in ast.walk(call)}
+        others = [n for n in header(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+        if any(id(name) not in own and half.may_be(name) for name in others):
+            return False  # an island takes no half precision
         given = self._probabilities(call)
         return isinstance(given, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)) and bool(self._tensor(given))
 
@@ -232,6 +283,20 @@ class Probabilities:
                 blank, at = blank + 1, next_line(encoded, at)
             self.editor.insert_after(place, "\n".join(codes) + "\n" * max(0, 2 - blank))
         self._code.clear()
+
+
+def _targets(file: SourceFile, value: ast.AST) -> list[ast.expr]:
+    """What an assignment gives a value to, by a tuple or condition too."""
+    parent = file.parent(value)
+    while isinstance(parent, ast.IfExp):
+        value, parent = parent, file.parent(parent)
+    if isinstance(parent, ast.Assign):
+        return parent.targets
+    above = file.parent(parent) if isinstance(parent, ast.Tuple) else None
+    target = above.targets[0] if isinstance(above, ast.Assign) else None
+    if isinstance(parent, ast.Tuple) and isinstance(target, (ast.Tuple, ast.List)):
+        return [t for t, v in zip(target.elts, parent.elts, strict=False) if v is value]
+    return []
 
 
 def is_probability_loss(file: SourceFile, call: ast.Call) -> bool:

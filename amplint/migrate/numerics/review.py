@@ -32,6 +32,7 @@ from amplint.migrate.numerics.constants import is_beyond_float16, number
 from amplint.migrate.numerics.gram import is_gram
 from amplint.migrate.numerics.half import HalfValues
 from amplint.migrate.numerics.logarithms import Logarithms
+from amplint.migrate.numerics.origins import Origins
 from amplint.migrate.numerics.probabilities import Probabilities, is_probability_loss
 from amplint.migrate.numerics.reached import reached_functions
 from amplint.migrate.numerics.widening import Widening
@@ -84,7 +85,8 @@ class Numerics:
         self.functions = functions = reached_functions(self.facts, runs) if functions is None else functions
         kernels.check(self.facts, runs, functions)
         self.half = HalfValues(self.facts, self.sinks, runs, functions, self._casts.widened)
-        self._logarithms = Logarithms(self.facts, self.sinks, self.half, self._casts, self.probabilities)
+        origins = Origins(self.facts, self.sinks, self.half)
+        self._logarithms = Logarithms(self.facts, self.half, self._casts, origins, self.probabilities)
         self._widening = Widening(self.facts, self.sinks, self.half, self._casts)
         self._products = gram.Islands(self.file, self.sinks, self.half, self.editor, self._islands)
         nodes = [node for run in runs for node in run.nodes()]
@@ -106,7 +108,7 @@ class Numerics:
                 self._logarithms.repair(node, name)
         for node in nodes:
             self._node(node)
-        self.probabilities.repair(self._losses)
+        self.probabilities.repair(self._losses, origins)
 
     # -- one node -----------------------------------------------------------------------------------------------------
 
