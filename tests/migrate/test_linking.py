@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from amplint.migrate.linking import callers
 from amplint.migrate.linking.migration import migrate_files
 from amplint.migrate.model import MigrationResult, Options
 from amplint.settings import Settings
@@ -488,6 +489,14 @@ def test_a_file_whose_functions_others_call_is_refused_by_itself() -> None:
     ]
     files["sweep.py"] = "import train\n\ntrain.evaluate(1, 2, 3)\n"
     assert migrate(files, ["train.py"])["train.py"].text != whole
+
+
+def test_a_class_that_is_added_changes_no_method_of_another() -> None:
+    old = "class Net:\n    def __init__(self, a):\n        pass\n\n    def forward(self, x):\n        return x\n"
+    added = "class Added:\n    def forward(self, a, b):\n        return a\n\n\n"
+    assert callers.changed(old, added + old) == set()
+    assert callers.changed(old, old.replace("self, x", "self, scaler, x")) == {".forward"}
+    assert callers.changed(old, old.replace("self, a", "self, scaler, a")) == {"Net"}
 
 
 @pytest.mark.parametrize(

@@ -146,3 +146,30 @@ with torch.no_grad():
         "        product = torch.matmul(z.float(), z.float().t())\n"
         "    return product\n"
     ) in new
+
+
+@pytest.mark.parametrize("turn", ["features.transpose(1, 2)", "features.permute(0, 2, 1).contiguous()", "features.mT"])
+def test_a_gram_matrix_of_a_turned_copy_with_a_name(turn: str) -> None:
+    script = f"""
+def gram_matrix(x):
+    b, c = x.size()
+    features = x.view(b, c, 1)
+    features_t = {turn}
+    gram = features.bmm(features_t) / (c * b)
+    return gram
+
+for x, y in batches:
+    out = model(x)
+    loss = F.mse_loss(gram_matrix(out), gram_matrix(y))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    text = migrate_source(HEAD + script, "train.py").text
+    assert (
+        """\
+    with torch.autocast(device_type=features.device.type, enabled=False):
+        gram = features.float().bmm(features_t.float()) / (c * b)
+"""
+        in text
+    )

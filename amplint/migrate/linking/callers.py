@@ -19,18 +19,19 @@ def changed(old: str, new: str) -> set[str]:
     """The names of the functions whose parameters are not what they were; `.name` for a method, the class for its
     `__init__`."""
     before, after = _parameters(old), _parameters(new)
-    return {name for name, found in after.items() if name in before and before[name] != found}
+    return {key[1] for key, found in after.items() if key in before and before[key] != found}
 
 
-def _parameters(text: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _parameters(text: str) -> dict[tuple[str, str], list[str]]:
+    """The parameters of all functions, by their class and the name by which they are called."""
+    found: dict[tuple[str, str], list[str]] = {}
     stack: list[tuple[ast.AST, str]] = [(ast.parse(text), "")]
     while stack:
         node, cls = stack.pop()
         for child in ast.iter_child_nodes(node):
             if isinstance(child, _FUNCTIONS):
                 name = child.name if not cls else cls if child.name == "__init__" else f".{child.name}"
-                found.setdefault(name, []).append(ast.dump(child.args))
+                found.setdefault((cls, name), []).append(ast.dump(child.args))
             inner = child.name if isinstance(child, ast.ClassDef) else "" if isinstance(child, _FUNCTIONS) else cls
             stack.append((child, inner))
     return found

@@ -100,7 +100,7 @@ class _Run:
             joined |= changed
             groups += [sorted(self.names[path] for path in changed)] if changed else []
             for path, result in together.items():
-                if changed or self.alone[path].text == self.texts[path]:
+                if changed or (path in self.alone and self.alone[path].text == self.texts[path]):
                     found[path] = result
         for path in seeds:
             if path not in joined:

@@ -31,7 +31,7 @@ def is_gram(file: SourceFile, node: ast.Call | ast.BinOp, name: str = "") -> boo
     factors = [node.left, node.right] if isinstance(node, ast.BinOp) else _factors(node, name)
     if len(factors) != 2:
         return False
-    first, second = (_unturned(factor) for factor in factors)
+    first, second = (_origin(file, factor) for factor in factors)
     return ast.dump(first) == ast.dump(second) and not _is_normalized(file, first, 0)
 
 
@@ -65,9 +65,9 @@ class Islands:
         if matrix is None:
             raise RefusalError(node, REASON)
         self._done.add(statement)
-        product = {id(inner) for inner in ast.walk(node)}
+        factors = {id(inner) for factor in self._both(node) for inner in ast.walk(_unturned(factor))}
         for name in names:
-            is_factor = name.id == matrix.id and id(name) in product
+            is_factor = id(name) in factors
             if is_factor or (self._is_value(name) and self.half.is_computed(name)):
                 self.editor.insert(self.file.span(name).end, ".float()")
         header = f"with torch.autocast(device_type={matrix.id}.device.type, enabled=False):"
@@ -85,10 +85,13 @@ class Islands:
 
     def _matrix(self, node: ast.Call | ast.BinOp) -> ast.Name | None:
         """The name of the matrix that a product multiplies by itself."""
-        last = "" if isinstance(node, ast.BinOp) else self._last(node)
-        factors = [node.left, node.right] if isinstance(node, ast.BinOp) else _factors(node, last)
+        factors = self._both(node)
         matrix = _unturned(factors[0]) if factors else None
         return matrix if isinstance(matrix, ast.Name) else None
+
+    def _both(self, node: ast.Call | ast.BinOp) -> list[ast.expr]:
+        """The two factors of a product."""
+        return [node.left, node.right] if isinstance(node, ast.BinOp) else _factors(node, self._last(node))
 
     def _last(self, call: ast.Call) -> str:
         names = self.file.resolve(call.func)
@@ -121,6 +124,14 @@ def _unturned(node: ast.expr) -> ast.expr:
             node = node.func.value
         else:
             return node
+
+
+def _origin(file: SourceFile, factor: ast.expr) -> ast.expr:
+    """The matrix that a factor is or turns, also by a name of its own: `features_t = features.transpose(1, 2)`."""
+    matrix = _unturned(factor)
+    bindings = file.names.lookup(matrix) if isinstance(matrix, ast.Name) else ()
+    value = bindings[0].value if len(bindings) == 1 else None
+    return matrix if value is None or _unturned(value) is value else _unturned(value)
 
 
 def _is_normalized(file: SourceFile, node: ast.expr, depth: int) -> bool:
