@@ -234,3 +234,30 @@ def test_optimizers_with_a_backward_each_may_share_parameters() -> None:
         "scaler.step(head)",
         "scaler.update()",
     ]
+
+
+class TestAfterthought:
+    """What a loss is divided by after it was logged needs no autocast, and the region ends before the log."""
+
+    BODY = """
+    for i, (x, y) in enumerate(batches):
+        loss = F.mse_loss(model(x), y)
+        print(loss.item())
+        {}
+        loss.backward()
+        if (i + 1) % steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+
+    @pytest.mark.parametrize("after", ["loss = loss / steps", "loss /= 4", "loss = loss / args.steps"])
+    def test_stays_outside(self, after: str) -> None:
+        text = migrated(self.BODY.format(after))
+        assert (
+            f"        loss = F.mse_loss(model(x), y)\n    print(loss.item())\n    {after}\n    scaler.scale(loss)"
+            in text
+        )
+
+    @pytest.mark.parametrize("after", ["loss = loss * 1000", "loss = loss / 0.001", "loss = loss + x.mean()"])
+    def test_what_may_exceed_the_range_is_inside(self, after: str) -> None:
+        assert f"\n        {after}\n    scaler.scale(loss).backward()" in migrated(self.BODY.format(after))

@@ -132,6 +132,8 @@ class Runs:
         statements = list(run)
         run.clear()
         indices = [i for i, statement in enumerate(statements) if self._holds_node(statement)]
+        if bind is None:
+            indices = self._without_afterthought(statements, indices)
         if bind is not None:
             first = statements[indices[0]] if indices else bind.statement
             chosen = tuple(statements[indices[0] :]) if indices else ()
@@ -139,6 +141,24 @@ class Runs:
         elif any(self._holds_node(statements[i], with_grad=True) for i in indices):
             chosen = tuple(statements[indices[0] : indices[-1] + 1])
             self._add(Run(chosen[0], chosen[-1], chosen))
+
+    @staticmethod
+    def _without_afterthought(statements: list[ast.stmt], indices: list[int]) -> list[int]:
+        """The places of nodes, without a last `loss = loss / steps` that stands apart: autocast does nothing to it, and
+        a region up to it would hold what is logged before."""
+        if len(indices) < 2 or indices[-1] == indices[-2] + 1:
+            return indices
+        last = statements[indices[-1]]
+        if not isinstance(last, (ast.Assign, ast.AugAssign)):
+            return indices
+        divisor = last.value
+        if isinstance(last, ast.Assign) and isinstance(last.value, ast.BinOp) and isinstance(last.value.op, ast.Div):
+            divisor = last.value.right
+            divides = path_of(last.value.left) == path_of(last.targets[0])
+        else:
+            divides = isinstance(last, ast.AugAssign) and isinstance(last.op, ast.Div)
+        count = path_of(divisor) or (isinstance(divisor, ast.Constant) and isinstance(divisor.value, int))
+        return indices[:-1] if divides and count else indices
 
     def _add(self, run: Run) -> None:
         for statement in run.statements:
