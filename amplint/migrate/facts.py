@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from amplint.facts.training import is_loss_name, is_model_call, losses
 from amplint.facts.values import Function, is_self, path_of
 from amplint.migrate import iteration, kept
-from amplint.migrate.gradients import backward_calls, own_optimizers
+from amplint.migrate.gradients import backward_calls, own_optimizers, resets
 from amplint.migrate.gradients.wrappers import Wrappers
 from amplint.migrate.tree import FUNCTIONS, base_path, is_none, walk
 
@@ -330,10 +330,12 @@ class Facts:
             return False
         parent = self.file.parent(node)
         if isinstance(node.ctx, ast.Store):
-            return not (isinstance(parent, ast.Assign) and is_none(parent.value))
+            return not (
+                isinstance(parent, ast.Assign) and (is_none(parent.value) or resets.is_zeros(self.file, parent.value))
+            )
         if isinstance(parent, ast.Compare) and any(is_none(other) for other in parent.comparators):
             return False
-        if isinstance(parent, (ast.If, ast.BoolOp)):
+        if isinstance(parent, (ast.If, ast.BoolOp)) or resets.is_model_of_zeros(self.file, node):
             return False
         while isinstance(parent, ast.Attribute) and parent.attr in ("data", "zero_", "detach_"):
             above = self.file.parent(parent)

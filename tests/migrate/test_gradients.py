@@ -613,3 +613,44 @@ def test_what_both_values_of_a_conditional_expression_reach_is_reached() -> None
     assert result_of(body)[1] == ""
     one = body.replace("losses[0] if isinstance(losses, tuple) else losses", "losses[0] if x.any() else head(x).sum()")
     assert result_of(one)[1] == f"line 17: {NONE}; step it where they are made"
+
+
+BY_HAND = """
+parameters = list(net.parameters())
+others = list(head.parameters())
+everything = parameters + others
+opt = torch.optim.SGD(parameters, lr=0.1)
+opt_head = torch.optim.SGD(others, lr=0.1)
+
+def reset():
+    for p in {whole}:
+        if p.grad is not None:
+            {reset}
+
+for x, y in batches:
+    F.mse_loss(net(x) + head(x), y).backward()
+    opt.step()
+    reset()
+    F.mse_loss(net(x) - head(x), y).backward()
+    opt_head.step()
+    reset()
+"""
+TO_ZEROS = "data = p.grad.data\n            p.grad = torch.autograd.Variable(data.new().resize_as_(data).zero_())"
+
+
+@pytest.mark.parametrize("reset", ["p.grad = None", "p.grad.zero_()", "p.grad = torch.zeros_like(p.grad)", TO_ZEROS])
+@pytest.mark.parametrize("whole", ["everything", "parameters + others"])
+def test_gradients_that_are_set_to_zeros_by_hand_are_reset(whole: str, reset: str) -> None:
+    assert result_of(BY_HAND.format(whole=whole, reset=reset))[1] == ""
+
+
+@pytest.mark.parametrize("whole", ["parameters", "net.parameters()", "opt.param_groups[0]['params']", "unknown"])
+def test_gradients_of_one_optimizer_that_are_reset_leave_those_of_another(whole: str) -> None:
+    assert result_of(BY_HAND.format(whole=whole, reset="p.grad = None"))[1].endswith(
+        f"{LEFT_OVER} (zero_grad) before the first backward of each step"
+    )
+
+
+@pytest.mark.parametrize("read", ["data = p.grad.data\n            print(data)", "p.grad = 0.5 * p.grad"])
+def test_what_reads_a_gradient_is_no_reset(read: str) -> None:
+    assert result_of(BY_HAND.format(whole="everything", reset=read))[1] != ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, default_of, is_self
 from amplint.migrate.facts import Facts
-from amplint.migrate.gradients import partial
+from amplint.migrate.gradients import partial, resets
 from amplint.migrate.gradients.conditions import Conditions, Key
 from amplint.migrate.gradients.guards import is_boundary, is_guarded
 from amplint.migrate.gradients.ownership import NO_NAMES, SELF, Model, Names, Optimizer, Ownership, Reach, is_none
@@ -108,20 +108,7 @@ class Gradients:
             return True
         if not isinstance(node, ast.Attribute) or self.facts.wrappers.runs(self.file.parent(node)):
             return False
-        return node.attr == "zero_grad" or self._is_hand_reset(node)
-
-    def _is_hand_reset(self, node: ast.Attribute) -> bool:
-        """Whether a node is the `p.grad` of `p.grad = None` or `p.grad.zero_()`."""
-        if node.attr != "grad" or self.file.resolve(node):
-            return False
-        parent = self.file.parent(node)
-        if isinstance(node.ctx, ast.Store):
-            return isinstance(parent, ast.Assign) and isinstance(parent.value, ast.Constant)
-        while isinstance(parent, ast.Attribute):
-            if parent.attr == "zero_":
-                return True
-            parent = self.file.parent(parent)
-        return False
+        return node.attr == "zero_grad" or resets.is_reset(self.file, node)
 
     # -- statements ---------------------------------------------------------------------------------------------------
 
@@ -195,6 +182,8 @@ class Gradients:
         if is_boundary(self.facts, self.plan, statement):
             return Flow(join(self._block(inner[0], state.copy(), names).ends, never_stepped(state)))
         flows = [self._block(block, state.copy(), names) for block in inner]
+        if isinstance(statement, ast.If) and resets.asks_for_gradient(statement):
+            return flows[0]
         always = isinstance(statement, (ast.With, ast.AsyncWith)) or (isinstance(statement, ast.If) and len(inner) > 1)
         return met([*flows, *(() if always else (Flow(state),))])
 
@@ -423,7 +412,7 @@ class Gradients:
         every = list({*self.known, *state.stages})
         receiver = node.value
         if node.attr == "grad":
-            return every
+            return [o for o in every if resets.covers(self.ownership, receiver, o, every, names)]
         iterated = self.facts.iterated(receiver)
         if self.facts.is_optimizer(receiver) or (iterated is not None and self.facts.holds_optimizers(iterated)):
             direct = self.ownership.optimizers(receiver, names)
