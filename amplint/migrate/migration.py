@@ -258,7 +258,7 @@ class _Plan:
         for found in runs.values():
             for run in found:
                 if penalties.is_all_of(run):
-                    self.kinds[run] = ""
+                    self._leave(run)
                 else:
                     self._region(run)
         if self.options.dtype != "bfloat16":
@@ -357,6 +357,14 @@ class _Plan:
         bind = f"{name} = {text}"
         last = run.statements[-1] if run.statements else run.bind.statement
         self.editor.wrap(run.first, last, header, tail=bind, tail_at=run.bind.statement)
+
+    def _leave(self, run: Run) -> None:
+        """No region, but a name for the loss where the protocol needs one."""
+        self.kinds[run] = ""
+        if run.bind is not None and self.options.dtype != "bfloat16":
+            text = self.file.segment(run.bind.expression)
+            text = f"({text})" if "\n" in text else text
+            self.editor.insert_before(run.bind.statement, f"{self.protocol.bound[run.bind.call]} = {text}")
 
     def _device(self, at: ast.stmt, module: str) -> devices.Device:
         if self.options.device:

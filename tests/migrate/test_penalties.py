@@ -51,7 +51,7 @@ for x, y in batches:
         "    mixed = (0.5 * x + 0.5 * fake.data).requires_grad_()\n"
         f"    {ISLAND}\n"
         "        out = model(mixed.float())\n"
-        "        penalty = penalty_of(out.float(), mixed)\n"
+        "        penalty = penalty_of(out, mixed)\n"
         "    loss = score + 10 * penalty\n"
         "optimizer.zero_grad()\n"
         "scaler.scale(loss).backward()\n"
@@ -67,7 +67,7 @@ def test_a_forward_that_other_losses_use_too_runs_in_float32() -> None:
 for x, y in batches:
     x.requires_grad_()
     out = model(x)
-    loss = F.softplus(-out).mean()
+    loss = F.softplus(-out).mean() + model(-x).mean()
     penalty = penalty_of(out, x)
     loss = loss + penalty
     optimizer.zero_grad()
@@ -79,9 +79,9 @@ for x, y in batches:
         f"    {REGION}\n"
         f"        {ISLAND}\n"
         "            out = model(x)\n"
-        "        loss = F.softplus(-out).mean()\n"
+        "        loss = F.softplus(-out).mean() + model(-x).mean()\n"
         f"        {ISLAND}\n"
-        "            penalty = penalty_of(out.float(), x)\n"
+        "            penalty = penalty_of(out, x)\n"
     ) in text
 
 
@@ -313,5 +313,58 @@ for x, y in batches:
         "    x.requires_grad_()\n"
         "    with torch.autocast(device_type=x.device.type, enabled=False):\n"
         "        out = net(x)\n"
-        "        penalty = penalty_of(out.float(), x)\n"
+        "        penalty = penalty_of(out, x)\n"
     ) in text
+
+
+REGULARIZED = """
+def path_penalty(out, x, mean):
+    grad, = torch.autograd.grad((out * torch.randn_like(out)).sum(), x, create_graph=True)
+    lengths = grad.pow(2).sum(1).sqrt()
+    path_mean = mean + 0.01 * (lengths.mean() - mean)
+    return (lengths - path_mean).pow(2).mean(), path_mean.detach(), lengths
+
+mean = 0
+for i, (x, y) in enumerate(batches):
+    loss = F.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if i % 4 == 0:
+        x.requires_grad_()
+        {forward}
+        penalty, mean, lengths = path_penalty(out, x, mean)
+        optimizer.zero_grad()
+        (4 * penalty + 0 * out[0, 0]).backward()
+        optimizer.step()
+"""
+
+
+def test_a_step_on_a_penalty_alone_stays_in_float32() -> None:
+    text = migrated(REGULARIZED.format(forward="out = model(x)"))
+    assert text.endswith(
+        "    if i % 4 == 0:\n"
+        "        x.requires_grad_()\n"
+        "        out = model(x)\n"
+        "        penalty, mean, lengths = path_penalty(out, x, mean)\n"
+        "        optimizer.zero_grad()\n"
+        "        total_loss = 4 * penalty + 0 * out[0, 0]\n"
+        "        scaler.scale(total_loss).backward()\n"
+        "        scaler.step(optimizer)\n"
+        "        scaler.update()\n"
+    )
+
+
+def test_what_is_a_number_first_is_not_cast() -> None:
+    text = migrated(
+        REGULARIZED.format(forward="out = model(x)\n        side = model(-x).mean()").replace("0 * out[0, 0]", "side")
+    )
+    assert (f"        {REGION.strip()}\n            {ISLAND}\n                out = model(x)\n") in text
+    assert "path_penalty(out, x, mean)" in text
+
+
+def test_a_number_or_an_output_is_refused() -> None:
+    body = REGULARIZED.format(forward="out = model(x)\n        if i:\n            mean = model(-x).mean()")
+    assert refusal(body) == (
+        "line 26: this may be a number here, or a tensor of half precision; give it a name of its own in each case"
+    )

@@ -62,6 +62,7 @@ _BUFFERS = frozenset(
     f"torch.{name}" for name in ("zeros", "ones", "empty", "full", "zeros_like", "empty_like", "rand", "randn")
 )
 _TERM = re.compile(r"loss|penal|regul|(?:^|_)(?:reg|tv|kld?|l[12]|gp)(?:$|_)", re.I)
+_FILLS = frozenset(("clamp_", "fill_", "full", "full_like", "where", "maximum"))
 _MASKS = frozenset(("masked_fill", "masked_fill_"))
 
 
@@ -220,7 +221,7 @@ class Numerics:
             self._widen(call)
         elif name in _BOUNDS and self._float16:
             self._bound(call)
-        elif name in ("clamp_", "fill_", "full", "full_like", "where", "maximum") and self._float16:
+        elif name in _FILLS and self._float16 and self._is_tensor_call(call):
             for argument in [*call.args, *(k.value for k in call.keywords)]:
                 self._constant(argument, call, f"is given to `{name}`")
         elif name in ("lerp", "lerp_") and self._is_tensor_call(call) and self._meets_half(call):

@@ -78,16 +78,19 @@ class Penalties:
         self._done: set[ast.stmt] = set()
 
     def is_all_of(self, run: Run) -> bool:
-        """Whether a run is one penalty and nothing else, which needs no region then."""
+        """Whether every forward of a run is a penalty's, so that it needs no region."""
+        nodes = run.nodes()
         graph = self.sinks.graph(owner_of(self.file, run.first))
-        inside = self._sources_of_stretches(run)
-        if inside and run.bind is None:
-            nodes = [node for statement in run.statements for node in walk(statement)]
-            return all(n in inside for n in nodes if isinstance(n, ast.Call) and graph.is_source(n))
-        if run.bind is not None or len(run.statements) != 1 or not isinstance(run.first, ast.Assign):
-            return False
-        calls = {call for function in self.functions for call in self.file.values.calls(function)}
-        return run.first.value in calls and not self._forwards(run.first.value)
+        sources = [node for node in nodes if isinstance(node, ast.Call) and graph.is_source(node)]
+        inside = self._sources_of_stretches(run) | self._sources_of_functions(nodes, graph)
+        return bool(sources) and all(source in inside for source in sources)
+
+    def _sources_of_functions(self, nodes: list[ast.AST], graph: Graph) -> set[ast.AST]:
+        """The calls of penalty functions among nodes, and the forwards before them whose gradients they take."""
+        among = {id(node) for node in nodes}
+        calls = [c for function in self.functions for c in self.file.values.calls(function) if id(c) in among]
+        forwards = [statement for call in calls for statement in self._forwards(call)]
+        return {*calls, *(n for s in forwards for n in walk(s) if isinstance(n, ast.Call) and graph.is_source(n))}
 
     def islands(self, runs: dict[Run, str]) -> None:
         """Write the islands; `runs` gives the device type of each region, empty where none is written for a run."""
@@ -98,7 +101,7 @@ class Penalties:
                 self._island(call, runs)
         for call in self._elsewhere():
             self._island(call, runs)
-        if self._done and all(self._is_all_island(run) for run in runs):
+        if self._done and all(self.is_all_of(run) for run in runs):
             raise RefusalError(
                 [*self.inline, *(grad for grads in self.functions.values() for grad in grads)][0],
                 "all of this loss goes through autograd.grad, which stays in float32, so that nothing is gained",
@@ -123,15 +126,6 @@ class Penalties:
         does."""
         owner = owner_of(self.file, call)
         return (owner is self.file.tree or owner in self.facts.trainers) and not self.sinks.graph(owner).is_graph(call)
-
-    def _is_all_island(self, run: Run) -> bool:
-        """Whether every forward of a run is computed in penalties."""
-        nodes = run.nodes()
-        graph = self.sinks.graph(owner_of(self.file, run.first))
-        sources = [node for node in nodes if isinstance(node, ast.Call) and graph.is_source(node)]
-        penalties = {call for function in self.functions for call in self.file.values.calls(function)}
-        penalties |= self._sources_of_stretches(run)
-        return bool(sources) and all(source in penalties for source in sources)
 
     def _sources_of_stretches(self, run: Run) -> set[ast.Call]:
         """The calls in a run that belong to penalties in the loop itself."""
@@ -184,7 +178,7 @@ class Penalties:
             raise RefusalError(call, "two penalties are computed in one statement; give each its own")
         self._done.add(statement)
         forwards = self._forwards(call)
-        casts = [argument for argument in _arguments(call) if self._is_half(argument, graph)]
+        casts = [argument for argument in _arguments(call) if self._is_half(argument, statement, graph, forwards)]
         for argument in casts:
             if not isinstance(argument, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
                 raise RefusalError(argument, _ADVICE)
@@ -193,11 +187,13 @@ class Penalties:
         for forward in forwards:
             self._forward(forward, graph)
             block = siblings(self.file, statement)
+            if not kind:
+                continue
             if forward is not block[block.index(first) - 1]:
                 self.editor.wrap(forward, forward, header)
             else:
                 first = forward
-        if self._meets_others(statement, call, graph):
+        if kind and self._meets_others(statement, call, graph):
             if first is not statement:
                 raise RefusalError(
                     statement, "a penalty and other losses meet in one statement; give the penalty its own"
@@ -229,8 +225,23 @@ class Penalties:
             raise RefusalError(call, _ADVICE)
         return f"{tensor}.device.type"
 
-    def _is_half(self, argument: ast.expr, graph: Graph) -> bool:
-        return any(isinstance(node, ast.Name) and node.id in graph.tainted for node in ast.walk(argument))
+    def _is_half(self, argument: ast.expr, at: ast.stmt, graph: Graph, forwards: list[ast.Assign]) -> bool:
+        """Whether an argument may be of half precision: what the island computes itself, in this round or the last
+        one, is not. Raises `RefusalError` where such an argument may be a number, too."""
+        for node in ast.walk(argument):
+            if not isinstance(node, ast.Name) or node.id not in graph.tainted:
+                continue
+            reaching = graph.reaching(node.id, at)
+            outside = [(s, v) for s, v in reaching if s is not at and s not in forwards]
+            half = [v for s, v in outside if _runs_model(v, graph) or self._may_be_half(v, s, graph, set())]
+            if half and any(isinstance(value, ast.Constant) for _, value in outside):
+                raise RefusalError(
+                    argument,
+                    "this may be a number here, or a tensor of half precision; give it a name of its own in each case",
+                )
+            if half or not reaching:
+                return True
+        return False
 
     def _meets_others(self, statement: ast.Assign | ast.AugAssign, call: ast.Call, graph: Graph) -> bool:
         """Whether a statement computes with what the region computed, besides the penalty."""
@@ -309,6 +320,10 @@ class Penalties:
             if any(self._may_be_half(value, statement, graph, seen) for statement, value in graph.reaching(root, at)):
                 return True
         return False
+
+
+def _runs_model(value: ast.expr, graph: Graph) -> bool:
+    return any(isinstance(node, ast.Call) and graph.is_source(node) for node in walk(value))
 
 
 def _arguments(call: ast.Call) -> list[ast.expr]:
