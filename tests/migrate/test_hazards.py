@@ -128,7 +128,7 @@ class TestReaders:
             ("bank[torch.arange(8)] = out.detach()", "bank[torch.arange(8)] = out.float().detach()"),
             (
                 "p = F.softmax(out, dim=1)\n    bank[torch.arange(8)] = p[torch.arange(8)]",
-                "p = F.softmax(out, dim=1)\n    bank[torch.arange(8)] = p.float()[torch.arange(8)]",
+                "p = F.softmax(out, dim=1)\n    bank[torch.arange(8)] = p[torch.arange(8)].float()",
             ),
             ("sums = out.detach() @ weights", "sums = out.float().detach() @ weights"),
             ("sums = torch.mm(out.detach().t(), y)", "sums = torch.mm(out.float().detach().t(), y)"),

@@ -22,6 +22,8 @@ _OTHER_NUMBERS = frozenset(
     )
 )  # fmt: skip
 _KEEPS_SHAPES = frozenset(("normalize", "relu", "softmax", "sigmoid", "tanh", "cat", "stack", "flatten", "dropout"))
+_JOINS = frozenset(("cat", "concat", "stack", "vstack", "hstack", "pad_sequence"))
+"""Functions that take a sequence of tensors."""
 _WRITES = frozenset(
     (
         "index_copy_",
@@ -68,12 +70,38 @@ def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfVa
                 continue  # a product in the region would make half precision of it again
             if (node.id in outputs and _goes_to_numpy(file, node)) or _meets_float32(file, node):
                 done.add(node)
-                editor.insert(file.span(node).end, ".float()")
+                editor.insert(file.span(_tensor_of(file, node)).end, ".float()")
     for use in file.names.attributes.get("numpy", ()):
         if any(node in done for node in ast.walk(use.value)):
             continue
         if half.is_computed(use.value, anywhere=True, sampled=False):
             editor.insert(file.span(use.value).end, ".float()")
+
+
+def _tensor_of(file: SourceFile, name: ast.Name) -> ast.expr:
+    """What surely is a tensor of an output that may be a tuple, a dict or an object of tensors: `out[0]`, `out.logits`,
+    `torch.cat(out)`."""
+    found: ast.expr = name
+    while True:
+        parent = file.parent(found)
+        is_item = isinstance(parent, ast.Subscript) and parent.value is found
+        if is_item or (isinstance(parent, ast.Attribute) and parent.attr != "data" and not _is_called(file, parent)):
+            found = parent  # type: ignore[assignment]
+        elif isinstance(parent, ast.Attribute) and parent.attr in ("get", "pop"):
+            found = file.parent(parent)  # type: ignore[assignment]
+        elif (
+            isinstance(parent, ast.Call)
+            and parent.args[:1] == [found]
+            and any(called.rsplit(".", 1)[-1] in _JOINS for called in file.resolve(parent.func))
+        ):
+            found = parent
+        else:
+            return found
+
+
+def _is_called(file: SourceFile, attribute: ast.Attribute) -> bool:
+    call = file.parent(attribute)
+    return isinstance(call, ast.Call) and call.func is attribute
 
 
 def _is_of_output(file: SourceFile, value: ast.expr, half: HalfValues) -> bool:

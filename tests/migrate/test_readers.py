@@ -1,0 +1,46 @@
+"""Outputs for NumPy are cast where a tensor surely stands: models return tuples, dicts and objects, too."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.migrate.test_hazards import migrated
+
+LOOP = """
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = self.fc(x)
+        return {returned}
+
+model = Pair().to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in batches:
+    out = model(x)
+    loss = F.mse_loss({used}, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    {last}
+"""
+
+
+@pytest.mark.parametrize(
+    ("returned", "used", "last", "cast"),
+    [
+        ("h", "out", "print(out.cpu().numpy())", "print(out.float().cpu().numpy())"),
+        ("h", "out", "print(out.data.cpu().numpy())", "print(out.float().data.cpu().numpy())"),
+        ("h, h", "out[0]", "print(out[0].cpu().numpy())", "print(out[0].float().cpu().numpy())"),
+        ("[[h]]", "out[0][0]", "print(out[0][0].data.numpy())", "print(out[0][0].float().data.numpy())"),
+        ("{'h': h}", "out['h']", "print(out['h'].cpu().numpy())", "print(out['h'].float().cpu().numpy())"),
+        ("{'h': h}", "out['h']", "print(out.get('h').numpy())", "print(out.get('h').float().numpy())"),
+        ("Result(h)", "out.logits", "print(out.logits.cpu().numpy())", "print(out.logits.float().cpu().numpy())"),
+        ("[h, h]", "out[0]", "print(torch.cat(out).numpy())", "print(torch.cat(out).float().numpy())"),
+        ("[h, h]", "out[0]", "print(torch.mm(out[1], y.t()))", "print(torch.mm(out[1].float(), y.t()))"),
+    ],
+)
+def test_casts(returned: str, used: str, last: str, cast: str) -> None:
+    assert migrated(LOOP.format(returned=returned, used=used, last=last)).splitlines()[-1].strip() == cast
