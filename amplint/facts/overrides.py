@@ -23,13 +23,13 @@ class Overrides:
     def of(self, cls: ast.ClassDef, name: str, here: tuple[Function, ...]) -> tuple[Function, ...]:
         """The methods that `self.name` may be in a method of `cls`, where `here` is what the class itself has.
 
-        Of the class and its subclasses those count that are used by name, as objects are made of them; methods that
-        only ask for an override do not.
+        Of the class and its subclasses those count that objects may be made of: that are used by name, or that nothing
+        extends. Methods that only ask for an override do not count.
         """
         kinds = [cls, *self.subclasses(cls)]
-        if not any(_defines(kind, name) for kind in kinds[1:]):
+        if all(self._values.method(kind, name) in here for kind in kinds):
             return here
-        made = [kind for kind in kinds if kind in self._made] or kinds
+        made = [kind for kind in kinds if kind in self._made or not self.subclasses(kind)]
         methods = [method for kind in made if (method := self._values.method(kind, name)) is not None]
         return tuple(dict.fromkeys(method for method in methods if not _is_abstract(method))) or here
 
@@ -60,10 +60,6 @@ class Overrides:
         if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
             return parent.func.id not in _NO_OBJECTS
         return not isinstance(parent, (ast.ClassDef, ast.Attribute))
-
-
-def _defines(cls: ast.ClassDef, name: str) -> bool:
-    return any(isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef)) and s.name == name for s in cls.body)
 
 
 def _is_abstract(function: Function) -> bool:

@@ -171,6 +171,24 @@ def test_a_subclass_that_clips_has_its_gradients_unscaled_first() -> None:
     assert lines[at - 1] == "            self.scaler.unscale_(self.opt)"
 
 
+CLIPS = "    def after(self):\n        nn.utils.clip_grad_norm_(self.net.parameters(), 1)\n\n"
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        f"class Other(Base):\n{CLIPS}Sub().run()\n",
+        f"class Mixed:\n{CLIPS}class Other(Mixed, Sub):\n    pass\n\nOther().run()\n",
+        "class Below(Sub):\n" + CLIPS.replace("nn", "super().after()\n        nn") + "Below().run()\n",
+    ],
+    ids=["made elsewhere", "a mixin", "a call of the base's"],
+)
+def test_all_classes_of_which_objects_may_be_made_count(classes: str) -> None:
+    lines = migrated(BASE + "\n" + classes)
+    at = lines.index("            self.after()")
+    assert lines[at - 1] == "            self.scaler.unscale_(self.opt)"
+
+
 def test_a_subclass_makes_the_optimizer() -> None:
     made = "        self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)\n"
     body = BASE.replace(made, "        self.build()\n")
