@@ -13,7 +13,7 @@ from amplint.migrate.flags import Switch
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.scalers import arguments, objects
 from amplint.migrate.scalers.placement import Place, places
-from amplint.migrate.tree import FUNCTIONS, base_path, is_none, statements_in, walk
+from amplint.migrate.tree import FUNCTIONS, base_path, common_block, is_none, lift, loops_of, statements_in, walk
 from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Scalers:
         self._texts: dict[tuple[ast.AST, str], str] = {}
         self.threaded: dict[Function, str] = {}
         self._uses: dict[ast.AST, list[ast.stmt]] = {}
+        self._without_name: dict[ast.AST, list[ast.stmt]] = {}
+        """The statements that make optimizers in the arguments of calls, by function."""
         self.switches: set[str] = set()
         """On which conditions the scalers that were written are on: expressions, empty for always."""
         self.optional: set[Function] = set()
@@ -85,7 +87,7 @@ class Scalers:
         path = base_path(optimizer)
         root = path.split(".", 1)[0]
         if not path:
-            raise RefusalError(at, "the optimizer is no name or attribute")
+            return self._in_call(optimizer, at)
         if root == "self":
             function = self.file.values.enclosing_function(at)
             if function is not None and self.facts.wrappers.owner(function):
@@ -108,6 +110,19 @@ class Scalers:
             raise RefusalError(at, f"the optimizer `{path}` is made in several functions")
         self._declare_global(owner, root)
         self._place(owner, makers, self.name, at)
+        return self.name
+
+    def _in_call(self, optimizer: ast.expr, at: ast.stmt) -> str:
+        """The scaler of an optimizer that is made in the arguments of a call (`fit(net, SGD(net.parameters()))`)."""
+        owner = self.file.values.enclosing_function(at) or self.file.tree
+        made = isinstance(optimizer, ast.Call) and self.facts.optimizer_names(optimizer)
+        if (
+            not made
+            or not all(n.startswith("torch.optim.") for n in made)
+            or self._texts.setdefault((owner, ""), self.name) != self.name
+        ):
+            raise RefusalError(at, "the optimizer is no name or attribute")
+        self._without_name.setdefault(owner, []).append(at)
         return self.name
 
     def _declare_global(self, owner: ast.AST, optimizer: str) -> None:
@@ -289,6 +304,14 @@ class Scalers:
 
     def write(self) -> None:
         """Write the lines that make the scalers; raises `RefusalError` where no place is right."""
+        for owner, calls in self._without_name.items():
+            if owner in self.made:
+                self._uses.setdefault(owner, []).extend(calls)
+                continue
+            block = common_block(self.file, calls)
+            first = next(member for member in block if any(lift(self.file, call, [member]) for call in calls))
+            statement = (loops_of(self.file, first) or [first])[-1]
+            self.editor.insert_before(statement, f"{self.name} = {self._constructor(statement, tuple(calls))}")
         for owner, makers in self.made.items():
             text = self._texts[owner, ""]
             for place in places(self.file, makers, self._uses.get(owner, [])):
