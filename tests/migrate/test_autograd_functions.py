@@ -44,8 +44,7 @@ KEEP = "ctx.factor = factor\nreturn x.view_as(x)"
         (KEEP, "return torch.where(grad > 0, grad, grad * 2), None", False),
         (KEEP, "print(grad.norm())\nreturn grad, None", False),
         # what is computed depends on the precision
-        ("ctx.save_for_backward(x)\nreturn x.exp()", "return grad, None", False),
-        ("return x * x", "return grad, None", False),
+        ("ctx.save_for_backward(x)\nreturn F.linear(x, x)", "return grad, None", False),
         ("return x @ x.t()", "return grad, None", False),
     ],
 )

@@ -91,7 +91,10 @@ class HalfValues:
         self.file: SourceFile = facts.file
         self.sinks = sinks
         self.reached = frozenset(reached)
-        self._inside = {id(node) for run in runs for node in run.nodes()}
+        nodes = [node for run in runs for node in run.nodes()]
+        self._inside = {id(node) for node in nodes}
+        nodes += [node for function in reached for node in ast.walk(function)]
+        self._inside |= {id(n) for value in lambdas.reached(self.file, nodes) for n in ast.walk(value.body)}
         self._is_whole = bool(runs)  # not of a file that only others run
 
     def may_be(self, node: ast.expr) -> bool:
@@ -127,6 +130,8 @@ class HalfValues:
             return node.attr not in _OTHER_NUMBERS and self._may_be(_chosen(node), at, way)
         if isinstance(node, ast.Subscript):
             return self._may_be(_chosen(node), at, way)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult) and self._is_inside(node, at):
+            return True
         if isinstance(node, ast.IfExp):
             return self._may_be(node.body, at, way) or self._may_be(node.orelse, at, way)
         return any(self._may_be(child, at, way) for child in _children(node))
@@ -168,7 +173,9 @@ class HalfValues:
         if called := lambdas.of_call(self.file, call):
             return any(self._may_be(value.body, self.file.statement(value), way) for value in called)
         owner = owner_of(self.file, at)
-        inside = owner in self.reached or id(call) in self._inside
+        inside = self._is_inside(call, at)
+        if inside and last in _PRODUCTS and not functions and self.facts.module_of(call) is None:
+            return True
         given = [*call.args, *_keywords(call)] if attribute not in _OF_ITSELF else []
         if functions:
             if not inside and not any(self._may_be(value, at, way) for value in given):
@@ -180,6 +187,10 @@ class HalfValues:
         if attribute and self.facts.module_of(call) is None:
             given.append(call.func.value)  # type: ignore[attr-defined]
         return any(self._may_be(value, at, way) for value in given)
+
+    def _is_inside(self, node: ast.expr, at: ast.stmt) -> bool:
+        """Whether an expression is computed under a region."""
+        return owner_of(self.file, at) in self.reached or id(node) in self._inside
 
     def _is_model(self, node: ast.expr) -> bool:
         return isinstance(node, (ast.Name, ast.Attribute)) and self.facts.is_module(node)

@@ -37,8 +37,10 @@ from amplint.migrate.numerics.probabilities import Probabilities, is_probability
 from amplint.migrate.numerics.reached import reached_functions
 from amplint.migrate.numerics.widening import Widening
 from amplint.migrate.regions import autograd_functions
+from amplint.migrate.regions.autograd_functions import passes_on
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.regions.sinks import Sinks
+from amplint.migrate.regions.surrogates import function_of
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -178,6 +180,21 @@ class Numerics:
                 raise RefusalError(argument, "a distribution needs its parameters in float32; give each a name first")
             self._casts.float(argument)
 
+    def _own_function(self, call: ast.Call, function: ast.ClassDef) -> None:
+        """An autograd function of the file, which autocast does not enter, gets float32: `Spike.apply(x.float())`."""
+        if passes_on(function):
+            return
+        for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
+            if self.half.is_computed(argument, anywhere=True) or (
+                self.half.may_be(argument) and argument in call.args[:1]
+            ):
+                self._casts.float(argument)
+            elif self.half.may_be(argument):
+                raise RefusalError(
+                    argument, "an autograd function needs float32, which this may not be; use `.float()`"
+                )
+        self._casts.widened.add(call)
+
     def _is_plain_index(self, node: ast.expr) -> bool:
         """Whether an index is a number or a range, so that values are copied and not put."""
         if isinstance(node, (ast.Constant, ast.Slice)):
@@ -198,6 +215,8 @@ class Numerics:
         angles.check(self.file, self.half, call, name)
         if self.half.is_distribution(call):
             self._distribution(call)
+        elif (own := function_of(self.file, call)) is not None:
+            self._own_function(call, own)
         elif name == "gumbel_softmax" and call.args:
             self._distribution(call)  # it samples
         elif is_probability_loss(self.file, call):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.values import path_of
 from amplint.migrate.model import RefusalError
+from amplint.migrate.regions import surrogates
 from amplint.migrate.tree import FUNCTIONS, is_none, statements_in
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ def check(file: SourceFile, nodes: list[ast.AST], is_half: Callable[[ast.expr], 
 
 
 def check_class(file: SourceFile, cls: ast.ClassDef) -> None:
-    """Raise `RefusalError` for an autograd function of a file's own that does not just pass its input on."""
-    if passes_on(cls):
+    """Raise `RefusalError` for an autograd function of a file's own, but for one that passes its input on, or that
+    only needs float32 where it is applied."""
+    if passes_on(cls) or (surrogates.is_elementwise(file, cls) and surrogates.is_seen(file, cls)):
         return
     for base in cls.bases:
         if _BASES.intersection(file.resolve(base) or (path_of(base),)):
