@@ -249,3 +249,65 @@ def test_losses_are_float32_for_numpy(made: str) -> None:
         """
     )
     assert text.endswith("    print(loss.data.cpu().numpy())\n")
+
+
+WORDS = """
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.unknown = 1
+        self.embedding = nn.Embedding(20, 4)
+        self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(2, 20, [5])
+
+    def forward(self, words, dropped):
+        {}
+        return model(self.embedding(words))
+
+words = Words()
+for x, y in batches:
+    loss = F.mse_loss(words(x, x > 3), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_what_is_looked_up_in_an_embedding_holds_no_half_precision() -> None:
+    write = "words = words.clone()\n        words[dropped] = self.unknown"
+    assert f"        {write}\n        return model" in migrated(WORDS.format(write))
+    other = write.replace("words[dropped]", "other[dropped]").replace("words =", "other =")
+    assert refusal(WORDS.format(other)).startswith("line 18: values are written into a tensor")
+
+
+def test_an_adaptive_softmax_is_refused() -> None:
+    assert refusal(WORDS.format("return self.adaptive(model(self.embedding(words)), words).loss")) == (
+        "line 17: AdaptiveLogSoftmaxWithLoss takes tensors of one dtype, which autocast does not leave"
+    )
+
+
+def test_samples_that_a_module_writes_into_zeros_are_no_graph() -> None:
+    text = migrated(
+        """
+        class Writer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.out = nn.Linear(4, 4)
+
+            def forward(self, x):
+                return F.log_softmax(self.out(x), 1)
+
+            def sample(self, count, start):
+                samples = torch.zeros(count, 4)
+                samples[:, 0] = torch.multinomial(self.forward(start).exp(), 1).view(-1).data
+                return samples
+
+        writer = Writer()
+        for x, y in batches:
+            x = writer.sample(8, x)
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert "    x = writer.sample(8, x)\n    optimizer.zero_grad()\n    with torch.autocast(" in text

@@ -295,3 +295,34 @@ def test_names_that_are_taken_are_avoided() -> None:
 )
 def test_what_is_not_in_view_is_refused(body: str, reason: str) -> None:
     assert refusal(body) == reason
+
+
+@pytest.mark.parametrize("inner", ["self.forward(x)", "self(x)"])
+def test_a_method_that_runs_its_own_module_is_followed(inner: str) -> None:
+    text = migrated(
+        f"""
+        class Judge(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.out = nn.Linear(4, 1)
+
+            def forward(self, x):
+                out = torch.sigmoid(self.out(x))
+                return out
+
+            def classify(self, x):
+                out = {inner}
+                return out.view(-1)
+
+        judge = Judge()
+        criterion = nn.BCELoss()
+        for x, y in batches:
+            optimizer.zero_grad()
+            out = judge.classify(model(x))
+            loss = criterion(out, y)
+            loss.backward()
+            optimizer.step()
+        """
+    )
+    assert "        out = torch.sigmoid(self.out(x).float())\n" in text
+    assert "            loss = criterion(out.float(), y)\n" in text

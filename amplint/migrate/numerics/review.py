@@ -65,6 +65,7 @@ _BUFFERS = frozenset(
 )
 _TERM = re.compile(r"loss|penal|regul|(?:^|_)(?:reg|tv|kld?|l[12]|gp)(?:$|_)", re.I)
 _FILLS = frozenset(("clamp_", "fill_", "full", "full_like", "where", "maximum"))
+_ADAPTIVE = "torch.nn.AdaptiveLogSoftmaxWithLoss"
 _MASKS = frozenset(("masked_fill", "masked_fill_"))
 
 
@@ -139,10 +140,28 @@ class Numerics:
             parts = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
             if all(self._is_plain_index(part) for part in parts) or self._is_collection(target.value):
                 continue
+            if self._is_embedded(target.value):
+                continue
             if self.half.may_be(target.value):
                 self._cast_target(assign, target.value)
             if self.half.is_computed(assign.value, anywhere=True):
                 self._casts.float(assign.value)
+
+    def _is_embedded(self, node: ast.expr) -> bool:
+        """Whether a tensor is looked up in an embedding, so that it holds whole numbers."""
+        if not isinstance(node, ast.Name):
+            return False
+        function = self.file.values.enclosing_function(node)
+        for use in self.file.names.loads.get(node.id, ()):
+            call = self.file.parent(use)
+            if (
+                isinstance(call, ast.Call)
+                and use in call.args
+                and self.file.values.enclosing_function(use) is function
+                and {"torch.nn.Embedding"} == set(self.file.values.constructed(call.func))
+            ):
+                return True
+        return False
 
     def _is_collection(self, node: ast.expr) -> bool:
         """Whether what is written into is a list or dict of Python's, which takes any value."""
@@ -236,6 +255,10 @@ class Numerics:
             if inner is not None and products.repair(self.file, self.sinks, self.editor, call, inner):
                 return
             raise RefusalError(call, f"`{name}` does not take half precision on CUDA")
+        elif _ADAPTIVE in self.file.values.constructed(call.func):
+            raise RefusalError(
+                call, "AdaptiveLogSoftmaxWithLoss takes tensors of one dtype, which autocast does not leave"
+            )
         elif name == "square" or (name in ("cpu", "to") and self._is_moved_to_cpu(call)):
             self._widen(call)
         elif name in _BOUNDS and self._float16:

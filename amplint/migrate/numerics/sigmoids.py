@@ -141,7 +141,13 @@ class Sigmoids:
                 return self._module(call.func.value, index)
         if self._is_layer(call.func):
             return [call]
-        functions = [f for f in self.file.values.functions(call) if f.name not in ("forward", "__call__")]
+        own = is_self(call.func) or (isinstance(call.func, ast.Attribute) and is_self(call.func.value))
+        functions = list(self.file.values.functions(call))
+        if not own:  # a module's, which is also looked for where the module is made
+            functions = [f for f in functions if f.name not in ("forward", "__call__")]
+        elif not functions and is_self(call.func) and (cls := self.file.values.enclosing_class(call)) is not None:
+            forward = self.file.values.method(cls, "forward")
+            functions = [forward] if forward is not None else []
         if functions:
             return self._returned([value for function in functions for value in returns(function)], index)
         return self._module(call.func, index)

@@ -42,7 +42,8 @@ _PLAIN_TORCH = frozenset(
     f"torch.{name}"
     for name in (
         "argmax", "argmin", "zeros_like", "ones_like", "rand_like", "randn_like", "eq", "isnan", "isfinite", "no_grad",
-        "numel", "full_like", "empty_like", "save", "multinomial", "bernoulli", "normal",
+        "numel", "full_like", "empty_like", "save", "multinomial", "bernoulli", "normal", "zeros", "ones", "empty",
+        "arange", "rand", "randn", "randint", "randperm", "eye", "linspace",
     )
 )  # fmt: skip
 _OTHER_LIBRARIES = ("numpy.", "random.", "math.", "os.", "time.", "copy.")
