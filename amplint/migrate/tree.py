@@ -234,6 +234,13 @@ def is_cut_off(path: str, use: ast.stmt) -> bool:
                 return False
             found = True
             continue
-        cut = cut or (isinstance(node, ast.Attribute) and node.attr in ("detach", "item", "numpy", "tolist", "data"))
+        names = ("detach", "item", "numpy", "tolist", "data")
+        cut = cut or (isinstance(node, ast.Attribute) and node.attr in names and not packs(node.value))
         stack += [(child, cut) for child in ast.iter_child_nodes(node)]
     return found
+
+
+def packs(node: ast.AST | None) -> bool:
+    """Whether an expression makes a packed sequence, whose `data` is no tensor cut off from its graph."""
+    names = ("pack_padded_sequence", "pack_sequence")
+    return isinstance(node, ast.Call) and path_of(node.func).rsplit(".", 1)[-1] in names

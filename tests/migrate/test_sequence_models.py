@@ -272,3 +272,24 @@ def test_a_state_in_half_precision_must_not_come_to_float32(after: str, place: s
 )
 def test_a_new_state_may(after: str) -> None:
     assert migrated(CARRIED.format(after=after)).rstrip().endswith(after)
+
+
+@pytest.mark.parametrize(
+    ("first", "loss"),
+    [
+        ("out = pack_padded_sequence(model(x), lengths).data", "F.cross_entropy(out, y)"),
+        ("out = pack_padded_sequence(model(x), lengths)", "F.cross_entropy(out.data, y)"),
+        ("out = nn.utils.rnn.pack_sequence(model(x))", "F.cross_entropy(out.data, y)"),
+    ],
+)
+def test_the_data_of_a_packed_sequence_has_the_graph_of_what_was_packed(first: str, loss: str) -> None:
+    loop = f"""
+from torch.nn.utils.rnn import pack_padded_sequence
+for x, y, lengths in batches:
+    optimizer.zero_grad()
+    {first}
+    loss = {loss}
+    loss.backward()
+    optimizer.step()
+"""
+    assert f"        {first}\n        loss = {loss}\n    scaler.scale(loss).backward()\n" in migrated(loop)

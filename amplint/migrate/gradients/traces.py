@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, is_self, path_of
 from amplint.migrate.regions.graph import Graph
+from amplint.migrate.regions.packed import is_packed
 from amplint.migrate.tree import (
     LOOPS,
     assigned_paths,
@@ -55,6 +56,9 @@ class Trace:
                 continue
             if isinstance(node, ast.IfExp):
                 self._either(node, at, certain)
+                continue
+            if is_packed(self.file, node):
+                stack.append((node.value, certain))  # type: ignore[attr-defined]
                 continue
             if isinstance(node, ast.Attribute) and node.attr in _CUTS:
                 continue

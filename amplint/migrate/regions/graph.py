@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from amplint.facts.values import Function, path_of, returns
 from amplint.migrate.facts import Facts
 from amplint.migrate.regions.indirect import runs_model
+from amplint.migrate.regions.packed import is_packed
 from amplint.migrate.tree import (
     FUNCTIONS,
     LOOPS,
@@ -110,6 +111,8 @@ class Graph:
         """Whether an expression may hold a tensor with a graph behind it."""
         if node is None or isinstance(node, (ast.Constant, ast.Compare, ast.JoinedStr, *FUNCTIONS, ast.ClassDef)):
             return False
+        if is_packed(self.file, node):
+            return self.is_graph(node.value, depth)  # type: ignore[attr-defined]
         if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
             if isinstance(node, ast.Attribute) and node.attr in _PLAIN_ATTRIBUTES:
                 return self._through and node.attr == "data" and self.is_graph(node.value, depth)
