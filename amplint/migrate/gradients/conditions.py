@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function, path_of
+from amplint.facts.values import Function, default_of, path_of
 from amplint.migrate.tree import FUNCTIONS, is_none, loops_of, owner_of, position, statements_in, walk
 
 if TYPE_CHECKING:
     from amplint.migrate.facts import Facts
+    from amplint.migrate.gradients.ownership import Names
     from amplint.names import Binding
     from amplint.source import SourceFile
 
@@ -63,12 +65,81 @@ class Conditions:
         """The condition of a statement."""
         return owner_of(self.file, statement), plain(self.facts, statement.test)[0]
 
-    def only_arm(self, statement: ast.If, world: dict[Key, bool]) -> list[ast.stmt] | None:
-        """The arm that runs where conditions hold as in a world, None where that does not say it."""
-        held = world.get(self.key(statement)) if world else None
-        if held is None:
-            return None
-        return statement.body if held == plain(self.facts, statement.test)[1] else statement.orelse
+    def only_arm(self, statement: ast.If, world: dict[Key, bool], names: Names) -> list[ast.stmt] | None:
+        """The arm of a condition that runs where a call got no optimizer or a constant, and conditions hold as in a
+        world. None where both may run."""
+        arm = self._without_optimizer(statement, names)
+        if arm is not None:
+            return arm
+        known = self._value(statement.test, names.constants)
+        if known is None and world and (held := world.get(self.key(statement))) is not None:
+            known = held == plain(self.facts, statement.test)[1]
+        return None if known is None else statement.body if known else statement.orelse
+
+    def constants(self, function: Function, call: ast.Call, names: Names) -> dict[str, object]:
+        """The parameters of a function for which a call passes constants, or leaves defaults that are constants."""
+        found: dict[str, object] = {}
+        hidden = any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+        for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+            value = self.file.values.argument(call, function, arg.arg)
+            given = default_of(function.args, arg) if value is None and not hidden else value
+            if isinstance(given, ast.Constant):
+                found[arg.arg] = given.value
+            elif isinstance(given, ast.Name) and given.id in names.constants and not self._is_rebound(given):
+                found[arg.arg] = names.constants[given.id]
+        return found
+
+    def _value(self, test: ast.expr, constants: Mapping[str, object]) -> bool | None:
+        """Whether a condition holds where parameters are constants; None where that can't be told."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            inner = self._value(test.operand, constants)
+            return None if inner is None else not inner
+        if isinstance(test, ast.BoolOp):
+            values = [self._value(value, constants) for value in test.values]
+            decides = isinstance(test.op, ast.Or)
+            return decides if decides in values else None if None in values else not decides
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and constants:
+            left, right = self._literal(test.left, constants), self._literal(test.comparators[0], constants)
+            if left is None or right is None:
+                return None
+            if isinstance(test.ops[0], (ast.Eq, ast.Is)):
+                return left == right
+            return left != right if isinstance(test.ops[0], (ast.NotEq, ast.IsNot)) else None
+        literal = self._literal(test, constants) if isinstance(test, ast.Name) else None
+        return None if literal is None else bool(literal[0])
+
+    def _literal(self, node: ast.expr, constants: Mapping[str, object]) -> tuple[object] | None:
+        """The value of a constant, or of a parameter that is one, in a tuple; None where it is no constant."""
+        if isinstance(node, ast.Constant):
+            return (node.value,)
+        if isinstance(node, ast.Name) and node.id in constants and not self._is_rebound(node):
+            return (constants[node.id],)
+        return None
+
+    def _without_optimizer(self, statement: ast.If, names: Names) -> list[ast.stmt] | None:
+        """The arm of a condition that runs where a call got no optimizer: the one that asks for it does not, nor does
+        one that steps it without asking. None where both may run."""
+        test, holds = statement.test, False
+        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test, holds = test.operand, not holds
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and is_none(test.comparators[0]):
+            holds ^= isinstance(test.ops[0], ast.Is)
+            test = test.left
+        if self._is_missing(test, names):
+            return statement.body if holds else statement.orelse
+        inside = [n for member in statement.body for n in walk(member)]
+        asks = any(
+            self._is_missing(n, names) for inner in inside if isinstance(inner, ast.If) for n in walk(inner.test)
+        )
+        steps = any(n in self.facts.steps and self._is_missing(n.func.value, names) for n in inside)  # type: ignore[attr-defined]
+        return statement.orelse if steps and not asks else None
+
+    def _is_missing(self, node: ast.AST, names: Names) -> bool:
+        """Whether a parameter is an optimizer that the call did not pass."""
+        return isinstance(node, ast.Name) and names.optimizers.get(node.id) == () and not self._is_rebound(node)
+
+    def _is_rebound(self, node: ast.Name) -> bool:
+        return any(binding.kind != "param" for binding in self.file.names.lookup(node))
 
     def is_fixed(self, expression: ast.expr, statement: ast.stmt, depth: int = 0) -> bool:
         """Whether an expression of a statement is made of constants, and of names and attributes that are given their

@@ -10,12 +10,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function, default_of, is_self
+from amplint.facts.values import Function, is_self
 from amplint.migrate.facts import Facts
-from amplint.migrate.gradients import partial, resets
+from amplint.migrate.gradients import own_optimizers, partial, resets
 from amplint.migrate.gradients.conditions import Conditions, Key
 from amplint.migrate.gradients.guards import is_boundary, is_guarded
-from amplint.migrate.gradients.ownership import NO_NAMES, SELF, Model, Names, Optimizer, Ownership, Reach, is_none
+from amplint.migrate.gradients.ownership import NO_NAMES, SELF, Model, Names, Optimizer, Ownership, Reach
 from amplint.migrate.gradients.stages import (
     NONE,
     NOTHING,
@@ -56,6 +56,8 @@ _SHARED = "two optimizers share parameters, whose gradients would be unscaled tw
 _NO_GRADIENTS = (
     "this optimizer may step without gradients, which is an error under a scaler; step it where they are made"
 )
+
+_EMPTY = "this may step an optimizer that has no parameters, which is an error under a scaler"
 
 
 class Gradients:
@@ -175,8 +177,7 @@ class Gradients:
         if not inner:
             return Flow(state)
         if isinstance(statement, ast.If):
-            arm = self._only_arm(statement, names)
-            arm = self._conditions.only_arm(statement, self._world) if arm is None else arm
+            arm = self._conditions.only_arm(statement, self._world, names)
             if arm is not None:
                 return self._block(arm, state, names)
         if is_boundary(self.facts, self.plan, statement):
@@ -186,31 +187,6 @@ class Gradients:
             return flows[0]
         always = isinstance(statement, (ast.With, ast.AsyncWith)) or (isinstance(statement, ast.If) and len(inner) > 1)
         return met([*flows, *(() if always else (Flow(state),))])
-
-    def _only_arm(self, statement: ast.If, names: Names) -> list[ast.stmt] | None:
-        """The arm of a condition that runs where a call got no optimizer: the one that asks for it does not, nor does
-        one that steps it without asking. None where both may run."""
-        test, holds = statement.test, False
-        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            test, holds = test.operand, not holds
-        if isinstance(test, ast.Compare) and len(test.ops) == 1 and is_none(test.comparators[0]):
-            holds ^= isinstance(test.ops[0], ast.Is)
-            test = test.left
-        if self._is_missing(test, names):
-            return statement.body if holds else statement.orelse
-        inside = [n for member in statement.body for n in walk(member)]
-        asks = any(
-            self._is_missing(n, names) for inner in inside if isinstance(inner, ast.If) for n in walk(inner.test)
-        )
-        steps = any(n in self.facts.steps and self._is_missing(n.func.value, names) for n in inside)  # type: ignore[attr-defined]
-        return statement.orelse if steps and not asks else None
-
-    def _is_missing(self, node: ast.AST, names: Names) -> bool:
-        """Whether a parameter is an optimizer that the call did not pass."""
-        return isinstance(node, ast.Name) and names.optimizers.get(node.id) == () and not self._is_rebound(node)
-
-    def _is_rebound(self, node: ast.Name) -> bool:
-        return any(binding.kind != "param" for binding in self.file.names.lookup(node))
 
     def _try(self, statement: ast.Try, state: State, names: Names) -> Flow:
         body = self._block(statement.body, state.copy(), names)
@@ -278,10 +254,11 @@ class Gradients:
             return state
         optimizers: dict[str, tuple[Optimizer, ...]] = {}
         models: dict[str, frozenset[Model] | None] = {}
+        constants = self._conditions.constants(function, call, names)
         for arg in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
             value = self.file.values.argument(call, function, arg.arg)
             if value is None or isinstance(value, ast.Constant):
-                if is_none(value or default_of(function.args, arg)) and not (value is None and _unpacks(call)):
+                if arg.arg in constants and constants[arg.arg] is None:
                     optimizers[arg.arg] = ()
                 continue
             if self.facts.is_optimizer(value) or self._holds_optimizers(value):
@@ -293,7 +270,7 @@ class Gradients:
             within = is_self(call.func.value)
             inner = names.optimizers.get(SELF) if within else self.ownership.optimizers(call.func.value, names)
             optimizers.update({SELF: inner} if inner is not None else {})
-        return self._function(function, state, Names(optimizers, models))
+        return self._function(function, state, Names(optimizers, models, constants))
 
     def _holds_optimizers(self, node: ast.expr) -> bool:
         values = self.file.values.of(node)
@@ -351,6 +328,8 @@ class Gradients:
         state.seen[self._scaler(optimizer)] = frozenset((True,))
 
     def _step(self, optimizer: Optimizer, state: State, at: ast.AST) -> None:
+        if any(own_optimizers.is_empty(self.file, maker) for maker in optimizer.makers):
+            raise RefusalError(at, _EMPTY)
         for gradient, phase in state.of(optimizer):
             if phase == STEPPED:
                 raise RefusalError(at, "this optimizer may step twice before the scaler is updated")
@@ -425,8 +404,3 @@ class Gradients:
             return every
         state.cleared |= models
         return [o for o in every if (r := self.ownership.roots(o)) is None or self.ownership.contains(state.cleared, r)]
-
-
-def _unpacks(call: ast.Call) -> bool:
-    """Whether a call unpacks arguments, so that it may pass more than can be seen."""
-    return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)

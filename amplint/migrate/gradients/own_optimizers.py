@@ -38,3 +38,13 @@ def is_step(file: SourceFile, own: frozenset[ast.AST], function: Function) -> bo
         and caller.name in ("step", "__init__")
         for caller in callers
     )
+
+
+def is_empty(file: SourceFile, maker: ast.AST) -> bool:
+    """Whether a call makes an optimizer of the file that has no parameters: its constructor does not call torch's."""
+    made = file.values.of(maker.func) if isinstance(maker, ast.Call) else ()
+    for cls in made:
+        init = file.values.method(cls, "__init__") if isinstance(cls, ast.ClassDef) else None
+        if isinstance(cls, ast.ClassDef) and cls in classes(file) and init is not None:
+            return not any(isinstance(n, ast.Attribute) and n.attr == "__init__" for n in ast.walk(init))
+    return False

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from amplint.facts.values import is_self, path_of, returns
@@ -56,6 +57,7 @@ class Names(NamedTuple):
 
     optimizers: Mapping[str, tuple[Optimizer, ...]]
     models: Mapping[str, frozenset[Model] | None]
+    constants: Mapping[str, object] = MappingProxyType({})
 
 
 NO_NAMES = Names({}, {})

@@ -84,6 +84,8 @@ class Scalers:
             if isinstance(optimizer, ast.Call) and path_of(optimizer.func) in ("zip", "enumerate") and optimizer.args:
                 candidates = [a for a in optimizer.args if self.facts.is_optimizer(a)]
                 optimizer = candidates[0] if candidates else optimizer
+        if self.facts.wrappers.is_inner(optimizer):
+            optimizer = optimizer.value  # type: ignore[attr-defined]
         path = base_path(optimizer)
         root = path.split(".", 1)[0]
         if not path:
@@ -115,12 +117,7 @@ class Scalers:
     def _in_call(self, optimizer: ast.expr, at: ast.stmt) -> str:
         """The scaler of an optimizer that is made in the arguments of a call (`fit(net, SGD(net.parameters()))`)."""
         owner = self.file.values.enclosing_function(at) or self.file.tree
-        made = isinstance(optimizer, ast.Call) and self.facts.optimizer_names(optimizer)
-        if (
-            not made
-            or not all(n.startswith("torch.optim.") for n in made)
-            or self._texts.setdefault((owner, ""), self.name) != self.name
-        ):
+        if not self._makes_optimizer(optimizer) or self._texts.setdefault((owner, ""), self.name) != self.name:
             raise RefusalError(at, "the optimizer is no name or attribute")
         self._without_name.setdefault(owner, []).append(at)
         return self.name
@@ -147,7 +144,14 @@ class Scalers:
         return makers[0] if len(makers) == 1 else None
 
     def _makes_optimizer(self, value: ast.expr | None) -> bool:
-        return isinstance(value, ast.Call) and any(n.startswith("torch.optim.") for n in self.file.resolve(value.func))
+        """Whether a call makes an optimizer, perhaps where that gets no name, as in `train(model, Adam(...))`."""
+        made = self.file.values.constructed(value) if isinstance(value, ast.Call) else ()
+        if value is not None and made and self.facts.wrappers.made(value):
+            return True
+        return bool(made) and all(
+            entry in self.facts.own_optimizers or (isinstance(entry, str) and entry.startswith("torch.optim."))
+            for entry in made
+        )
 
     def _attribute(self, path: str, at: ast.stmt, depth: int, cls: ast.ClassDef | None = None) -> str:
         cls = cls or self.file.values.enclosing_class(at)
@@ -161,6 +165,10 @@ class Scalers:
             for maker_of, made in inherited.items():
                 self._place(maker_of, made, text, at)
             return text
+        if len(owners) > 1:
+            # What is made in the constructor is there when other methods replace it.
+            owners = {o for o in owners if o is not None and o.name == "__init__" and self._makes_surely(o, makers)}
+            makers = [m for m in makers if self.file.values.enclosing_function(m) in owners]
         if len(owners) != 1 or None in owners:
             raise RefusalError(at, f"`{path}` is made in no method of this file, or in several")
         owner = owners.pop()
@@ -179,6 +187,9 @@ class Scalers:
         else:
             self._place(owner, makers, text, at)
         return text
+
+    def _makes_surely(self, function: Function, makers: list[ast.stmt]) -> bool:
+        return any(maker in function.body for maker in makers)
 
     def _makers(self, attribute: str, classes: tuple[ast.ClassDef, ...]) -> list[ast.stmt]:
         """The statements of the methods of classes that give an attribute an optimizer."""
