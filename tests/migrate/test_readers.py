@@ -44,3 +44,38 @@ for x, y in batches:
 )
 def test_casts(returned: str, used: str, last: str, cast: str) -> None:
     assert migrated(LOOP.format(returned=returned, used=used, last=last)).splitlines()[-1].strip() == cast
+
+
+BETWEEN = """
+values = torch.zeros(8).to(device)
+places = torch.zeros(8, dtype=torch.long).to(device)
+index = torch.arange(8)
+for x, y in batches:
+    out = model(x)
+    {line}
+    loss = F.mse_loss(out, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("best = out.max(1)[1].cpu()", "best = out.max(1)[1].cpu()"),
+        ("_, best = out.max(1); best = best.cpu()", "_, best = out.max(1); best = best.cpu()"),
+        ("print(torch.max(out, 1)[1].cpu().numpy())", "print(torch.max(out, 1)[1].cpu().numpy())"),
+        ("places[index] = out.max(1)[1]", "places[index] = out.max(1)[1]"),
+        ("_, best = out.max(1); places[index] = best", "_, best = out.max(1); places[index] = best"),
+        ("values[index] = out.max(1)[0]", "values[index] = out.max(1)[0].float()"),
+        ("best, at = out.max(1); values[index] = best", "best, at = out.max(1); values[index] = best.float()"),
+        (
+            "best, at = torch.max(out, 1); values[index] = best",
+            "best, at = torch.max(out, 1); values[index] = best.float()",
+        ),
+        ("best = out.max(1)[0].cpu()", "best = out.max(1)[0].float().cpu()"),
+    ],
+)
+def test_places_of_maxima_are_no_outputs(line: str, written: str) -> None:
+    assert f"        {written}\n" in migrated(BETWEEN.format(line=line))

@@ -217,7 +217,7 @@ class HalfValues:
             whole = [r for r in reaching if not _writes_by_index(r[0], path)]
             reaching = whole if whole and all(self._makes_tensor(value) for _, value in whole) else reaching
         if reaching:
-            return any(self._may_be(value, statement, way) for statement, value in reaching)
+            return any(self._may_be(_unpacked(statement, path, value), statement, way) for statement, value in reaching)
         root = path.split(".", 1)[0]
         if root == "self" and "." in path:
             return self._attribute_may_be(path, at, way)
@@ -377,10 +377,21 @@ def _chosen(node: ast.Attribute | ast.Subscript) -> ast.expr:
     first = isinstance(node, ast.Attribute) or (isinstance(node.slice, ast.Constant) and node.slice.value == 0)
     if not first or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return value
-    if value.func.attr in _WITH_INDICES:
-        is_function = path_of(value.func.value) == "torch"
-        return value.args[0] if is_function and value.args else value.func.value
-    return value
+    return _values_of(value)
+
+
+def _unpacked(statement: ast.stmt, path: str, value: ast.expr) -> ast.expr:
+    """What a statement gives a path: of `best, at = x.max(1)` it is `x` for `best`."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    is_first = isinstance(target, ast.Tuple) and bool(target.elts) and path_of(target.elts[0]) == path
+    return _values_of(value) if is_first and isinstance(value, ast.Call) else value
+
+
+def _values_of(call: ast.Call) -> ast.expr:
+    """`x` of `x.max(1)` and the like, else the call itself."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _WITH_INDICES:
+        return call
+    return call.args[0] if path_of(call.func.value) == "torch" and call.args else call.func.value
 
 
 def _root(node: ast.expr) -> ast.Name:

@@ -144,7 +144,7 @@ class Numerics:
                 continue
             if self.half.may_be(target.value):
                 self._cast_target(assign, target.value)
-            if self.half.is_computed(assign.value, anywhere=True):
+            if self.half.is_computed(assign.value, anywhere=True, sampled=False):
                 self._casts.float(assign.value)
 
     def _is_embedded(self, node: ast.expr) -> bool:
@@ -314,7 +314,7 @@ class Numerics:
         detached = isinstance(value, ast.Attribute) or (
             isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "detach"
         )
-        if value is not None and not detached and self.half.is_computed(value):
+        if value is not None and not detached and self.half.is_computed(value, sampled=False):
             self._casts.float(value)
 
     def _scatters_a_tensor(self, call: ast.Call) -> bool:
