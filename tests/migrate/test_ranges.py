@@ -119,3 +119,26 @@ def test_places_of_maxima_are_no_floats(call: str) -> None:
         LOOP.format(setup="", loss="F.mse_loss(out, y)") + f"    best = {call}\n    print(best.cpu().numpy())\n"
     )
     assert text.endswith(f"    best = {call}\n    print(best.cpu().numpy())\n")
+
+
+LAST = """
+last = {first}
+for x, y in batches:
+    out = model(x)
+    loss = (out / (last + 1e-10)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    last = out.detach()
+"""
+
+
+def test_what_a_round_leaves_to_the_next_one_is_of_half_precision() -> None:
+    text = migrated(LAST.format(first="torch.ones(8, 2).to(device)"))
+    assert "        loss = (out / (last.float() + 1e-10)).mean()\n" in text
+
+
+def test_what_is_a_number_in_the_first_round_is_not_cast() -> None:
+    assert refusal(LAST.format(first="0")) == (
+        "line 12: a constant that float16 rounds to zero stands in arithmetic with tensors; use --dtype bfloat16"
+    )

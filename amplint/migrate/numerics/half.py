@@ -346,6 +346,9 @@ class HalfValues:
             if self.sinks.graph(owner_of(self.file, node)).is_parameter(node):
                 return True
             values = (*self.file.values.of(node), *self._given(node)) if isinstance(node, ast.Name) else ()
+            if values and isinstance(node, ast.Name):  # what a round of a loop leaves to the next one, too
+                graph, at = self.sinks.graph(owner_of(self.file, node)), self.file.statement(node)
+                values += tuple(value for _, value in graph.reaching(node.id, at) if value not in values)
             return bool(values) and all(
                 isinstance(value, ast.expr) and value is not node and self.is_of_parameter(value, depth + 1)
                 for value in values

@@ -127,13 +127,16 @@ class Widening:
         )
 
     def _may_be_number(self, node: ast.expr) -> bool:
-        """Whether a value is a parameter with a default, which some call may leave at that."""
+        """Whether a value is a number in the first round of a loop, or a parameter with a default, which some call may
+        leave at that."""
         owner = owner_of(self.file, node)
-        return (
-            isinstance(node, ast.Name)
-            and isinstance(owner, FUNCTIONS)
-            and not self.sinks.graph(owner).reaching(node.id, self.file.statement(node))
-            and any(default_of(owner.args, arg) for arg in owner.args.args if arg.arg == node.id)
+        if not isinstance(node, ast.Name):
+            return False
+        reaching = self.sinks.graph(owner).reaching(node.id, self.file.statement(node))
+        if reaching:
+            return any(isinstance(v, ast.Constant) and v.value is not None for _, v in reaching)
+        return isinstance(owner, FUNCTIONS) and any(
+            default_of(owner.args, arg) for arg in owner.args.args if arg.arg == node.id
         )
 
     def _made(self, name: ast.Name) -> list[ast.expr]:
