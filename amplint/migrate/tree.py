@@ -210,6 +210,15 @@ def own_call(node: ast.AST) -> str:
     return ""
 
 
+def passed(file: SourceFile, call: ast.Call, function: Function, parameter: str) -> list[ast.expr]:
+    """What a call may pass for a parameter of a function: one value, or those that it unpacks."""
+    value = file.values.argument(call, function, parameter)
+    if value is not None:
+        return [value]
+    starred = [argument.value for argument in call.args if isinstance(argument, ast.Starred)]
+    return [*starred, *(keyword.value for keyword in call.keywords if keyword.arg is None)]
+
+
 def is_none(node: ast.expr | None) -> bool:
     """Whether an expression is the constant None."""
     return isinstance(node, ast.Constant) and node.value is None

@@ -311,3 +311,25 @@ def test_samples_that_a_module_writes_into_zeros_are_no_graph() -> None:
         """
     )
     assert "    x = writer.sample(8, x)\n    optimizer.zero_grad()\n    with torch.autocast(" in text
+
+
+@pytest.mark.parametrize("given", ["*ends(x), y", "**ends(x), y=y"])
+def test_what_a_call_unpacks_may_be_half_precision_too(given: str) -> None:
+    body = f"""
+    class Ends(nn.Module):
+        def forward(self, x):
+            out = torch.tanh(model(x))
+            return {{"a": out, "b": out}} if {given.startswith("**")} else (out, out)
+
+    ends = Ends()
+
+    def likelihood(a, b, y):
+        return torch.log(1 - a**2) + b * y
+
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = -likelihood({given}).mean()
+        loss.backward()
+        optimizer.step()
+    """
+    assert refusal(body).startswith("line 17: a logarithm is taken by hand of a value that half precision may have")

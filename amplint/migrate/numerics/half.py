@@ -12,7 +12,7 @@ from amplint.migrate.facts import Facts
 from amplint.migrate.numerics import lambdas
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.regions.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, owner_of
+from amplint.migrate.tree import FUNCTIONS, owner_of, passed
 
 if TYPE_CHECKING:
     from amplint.names import Scope
@@ -229,8 +229,11 @@ class HalfValues:
         unseen = owner in self.facts.module_inits or (not calls and owner in self.reached)
         if unseen and owner.name != "__init__" and not way.surely:
             return True  # another file calls it
-        passed = [(call, self.file.values.argument(call, owner, root)) for call in calls]
-        return any(value is not None and self._may_be(value, self.file.statement(call), way) for call, value in passed)
+        return any(
+            self._may_be(value, self.file.statement(call), way)
+            for call in calls
+            for value in passed(self.file, call, owner, root)
+        )
 
     def _given_to_method(self, owner: Function, parameter: str) -> list[ast.expr]:
         """What the calls of the file pass for a parameter of a method of a module, `[]` where some are out of view.
@@ -333,8 +336,7 @@ class HalfValues:
         owner = owner_of(self.file, name)
         if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, name.id):
             return []
-        given = [self.file.values.argument(call, owner, name.id) for call in self.file.values.calls(owner)]
-        return [value for value in given if value is not None]
+        return [value for call in self.file.values.calls(owner) for value in passed(self.file, call, owner, name.id)]
 
     def is_of_parameter(self, node: ast.expr, depth: int = 0) -> bool:
         """Whether a value is computed from parameters and numbers alone, without a product, and so stays float32."""

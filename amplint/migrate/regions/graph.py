@@ -19,6 +19,7 @@ from amplint.migrate.tree import (
     is_cut_off,
     may_be_skipped,
     overlaps,
+    passed,
     position,
     statements_in,
 )
@@ -325,8 +326,10 @@ class Graph:
 
     def _returns_bare(self, function: Function, call: ast.Call) -> bool:
         arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-        given = {arg.arg: self.file.values.argument(call, function, arg.arg) for arg in arguments}
-        inner = Graph(self.facts, function, frozenset(name for name, value in given.items() if self.is_graph(value)))
+        given = {arg.arg: passed(self.file, call, function, arg.arg) for arg in arguments}
+        inner = Graph(
+            self.facts, function, frozenset(n for n, values in given.items() if any(map(self.is_graph, values)))
+        )
         inner._active = {function}
         for value in returns(function):
             statement = self.file.statement(value)

@@ -9,7 +9,7 @@ from amplint.facts.values import Function, is_self, path_of
 from amplint.migrate.facts import Facts
 from amplint.migrate.model import RefusalError
 from amplint.migrate.regions.graph import Graph
-from amplint.migrate.tree import FUNCTIONS, MUTATORS, assigned_paths, base_path, blocks, owner_of, paths_in
+from amplint.migrate.tree import FUNCTIONS, MUTATORS, assigned_paths, base_path, blocks, owner_of, passed, paths_in
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -65,8 +65,7 @@ class Sinks:
                     continue
                 around = self.graph(caller)
                 for arg in (*owner.args.posonlyargs, *owner.args.args, *owner.args.kwonlyargs):
-                    value = self.file.values.argument(call, owner, arg.arg)
-                    if value is not None and around.is_graph(value):
+                    if any(around.is_graph(value) for value in passed(self.file, call, owner, arg.arg)):
                         given.add(arg.arg)
             self._opening.discard(owner)
         made = Graph(self.facts, owner, frozenset(given))
