@@ -62,3 +62,34 @@ def test_one_scaler_serves_optimizers_with_a_name_and_without() -> None:
 def test_what_is_no_optimizer_of_torch_is_refused(made: str) -> None:
     body = f"from tools import build\nclass Mine:\n    pass\n{FIT}fit(model, {made}, 3)\n"
     assert migrate_source(HEAD + body, "train.py").text == HEAD + body
+
+
+MADE_STEP = """
+def make_step(model, opt):
+    def step(x, y):
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        opt.step()
+        {reset}
+        return loss.item()
+
+    return step
+
+step = make_step(model, optimizer)
+for x, y in batches:
+    step(x, y)
+"""
+
+
+def test_a_function_that_makes_the_one_that_steps_gets_the_scaler() -> None:
+    lines = migrated(MADE_STEP.format(reset="opt.zero_grad()"))
+    assert "def make_step(model, opt, scaler):" in lines
+    assert "        scaler.step(opt)" in lines
+    assert "step = make_step(model, optimizer, scaler)" in lines
+
+
+def test_such_a_function_that_leaves_its_gradients_is_refused() -> None:
+    body = MADE_STEP.format(reset="pass")
+    result = migrate_source(HEAD + body, "train.py")
+    assert result.text == HEAD + body
+    assert result.loops[0].reason.startswith("line 13: gradients that are left over")

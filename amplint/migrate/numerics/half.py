@@ -221,6 +221,8 @@ class HalfValues:
         root = path.split(".", 1)[0]
         if root == "self" and "." in path:
             return self._attribute_may_be(path, at, way)
+        if isinstance(owner, FUNCTIONS) and any(a and a.arg == root for a in (owner.args.vararg, owner.args.kwarg)):
+            return self._unpacked_may_be(owner, way)
         if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, root):
             return path in graph.tainted
         calls = self.file.values.calls(owner) or self.file.values.calls_of(owner)  # an `__init__` by its class
@@ -234,6 +236,14 @@ class HalfValues:
             for call in calls
             for value in passed(self.file, call, owner, root)
         )
+
+    def _unpacked_may_be(self, owner: Function, way: _Way) -> bool:
+        """Whether what comes by way of `*args` or `**kwargs` may be of half precision: anything that a call passes."""
+        calls = self.file.values.calls(owner)
+        if not calls:
+            return not way.surely
+        given = [(call, value) for call in calls for value in (*call.args, *_keywords(call))]
+        return any(self._may_be(value, self.file.statement(call), way) for call, value in given)
 
     def _given_to_method(self, owner: Function, parameter: str) -> list[ast.expr]:
         """What the calls of the file pass for a parameter of a method of a module, `[]` where some are out of view.

@@ -204,6 +204,7 @@ class Graph:
         ):
             return False
         arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        arguments += [arg for arg in (function.args.vararg, function.args.kwarg) if arg is not None]
         names = frozenset(a.arg for a in arguments if a.arg != "self") if given else frozenset()
         inner = Graph(self.facts, function, names, self._within)
         return any(inner.is_graph(value, depth + 1) for value in returns(function))

@@ -13,7 +13,7 @@ from amplint.migrate.flags import Switch
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.scalers import arguments, objects
 from amplint.migrate.scalers.placement import Place, places
-from amplint.migrate.tree import FUNCTIONS, base_path, common_block, is_none, lift, loops_of, statements_in, walk
+from amplint.migrate.tree import base_path, common_block, is_none, lift, loops_of, statements_in, walk
 from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
@@ -241,8 +241,10 @@ class Scalers:
         function = self.file.values.enclosing_function(at)
         parameters = self.file.parent(arg)
         owner = self.file.parent(parameters) if parameters is not None else None
-        if function is None or owner is not function or not isinstance(owner, FUNCTIONS):
-            raise RefusalError(at, "the optimizer is a parameter of another function around this one")
+        while function is not None and function is not owner:
+            function = self.file.values.enclosing_function(function)  # it makes the function that steps
+        if function is None:
+            raise RefusalError(at, "where the optimizer is made can't be told")
         if function in self.threaded:
             return self.threaded[function]
         if arg is function.args.vararg or arg is function.args.kwarg:
