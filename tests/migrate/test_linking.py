@@ -543,3 +543,44 @@ def test_a_module_that_may_be_two_files() -> None:
     found = reasons(migrate({**files, "sub/__init__.py": ""}))
     reason = "(line 3 of sub/main.py: what `train_one_epoch` stands for can't be told from here)"
     assert [text.endswith(reason) for text in found] == [True] * 4
+
+
+WRAPPED = """import torch
+
+
+class Warmup:
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def step(self):
+        self.optimizer.step()
+
+
+"""
+WRAPS = """import torch
+import torch.nn.functional as F
+
+model = torch.nn.Linear(4, 2).cuda()
+opt = Warmup(torch.optim.SGD(model.parameters(), lr=0.1))
+for x, y in batches:
+    model.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_a_class_around_an_optimizer_may_stand_in_another_file() -> None:
+    files = {"warmup.py": WRAPPED, "main.py": "from warmup import Warmup\n" + WRAPS}
+    found = changed(files, migrate(files))
+    assert found["warmup.py"] == ["def step(self, scaler):", "scaler.step(self.optimizer)", "scaler.update()"]
+    assert found["main.py"][-1] == "opt.step(scaler)"
+
+
+def test_a_method_of_a_class_is_not_called_by_files_that_can_have_no_object_of_it() -> None:
+    files = {"main.py": WRAPPED + WRAPS, "other.py": "import torch\n\ntorch.optim.SGD(p, lr=1).step()\n"}
+    assert migrate(files, ["main.py"])["main.py"].text != files["main.py"]
+    files["third.py"] = "import main\nimport other\n\nother.go(main.Warmup(1))\n"
+    assert reasons(migrate(files, ["main.py"])) == [
+        "main.py: `other.py` calls what would change here; give both: `amplint migrate other.py main.py`"
+    ]

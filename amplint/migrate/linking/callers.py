@@ -42,6 +42,8 @@ def outside(path: str, names: Collection[str], modules: Modules, files: Iterable
     plain = [name.lstrip(".") for name in names]
     words = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in plain))
     methods = {name[1:] for name in names if name[0] == "."}
+    files = list(files)
+    holders: set[str] | None = None
     for other in files:
         if other in inside or other == path or not words.search(modules.text(other)):
             continue
@@ -50,7 +52,9 @@ def outside(path: str, names: Collection[str], modules: Modules, files: Iterable
             continue
         uses = {name for name in plain if name in file.names.attributes}
         if uses & methods:
-            return other
+            holders = _holders(path, modules, files) if holders is None else holders
+            if other in holders:
+                return other
         if not modules.may_import(other, path) or path not in modules.neighbours(other):
             continue
         for binding in (b for scope in file.names.scopes.values() for found in scope.bindings.values() for b in found):
@@ -62,6 +66,22 @@ def outside(path: str, names: Collection[str], modules: Modules, files: Iterable
         if any(name in file.names.loads and not _binds(file, name) for name in plain):
             return other
     return ""
+
+
+def _holders(path: str, modules: Modules, files: Iterable[str]) -> set[str]:
+    """The files that may get objects of a file: those that import it, directly or not, and what they and it import."""
+    found, pending = {path}, [path]
+    while pending:
+        one = pending.pop()
+        importers = {f for f in files if f not in found and modules.may_import(f, one) and one in modules.neighbours(f)}
+        found |= importers
+        pending += importers
+    pending = list(found)
+    while pending:
+        imported = modules.neighbours(pending.pop()) - found
+        found |= imported
+        pending += imported
+    return found
 
 
 def _binds(file: SourceFile, name: str) -> bool:
