@@ -79,3 +79,18 @@ for x, y in batches:
 )
 def test_places_of_maxima_are_no_outputs(line: str, written: str) -> None:
     assert f"        {written}\n" in migrated(BETWEEN.format(line=line))
+
+
+@pytest.mark.parametrize(
+    ("used", "last"),
+    [
+        ("out[0]", "print(out[1].cpu().numpy())"),
+        ("out[0]", "print(out[-1].cpu().numpy())"),
+        ("out.mean()", "print(best.cpu().numpy())"),
+    ],
+)
+def test_other_parts_of_what_a_model_returns_stay_integers(used: str, last: str) -> None:
+    body = LOOP.format(returned="h, h.argmax(1)", used=used, last=last)
+    if "best" in last:
+        body = body.replace("    out = model(x)", "    out, best = model(x)")
+    assert migrated(body).endswith(f"    {last}\n")

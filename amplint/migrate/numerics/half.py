@@ -217,7 +217,7 @@ class HalfValues:
             whole = [r for r in reaching if not _writes_by_index(r[0], path)]
             reaching = whole if whole and all(self._makes_tensor(value) for _, value in whole) else reaching
         if reaching:
-            return any(self._may_be(_unpacked(statement, path, value), statement, way) for statement, value in reaching)
+            return any(self._given_may_be(path, statement, value, way) for statement, value in reaching)
         root = path.split(".", 1)[0]
         if root == "self" and "." in path:
             return self._attribute_may_be(path, at, way)
@@ -244,6 +244,23 @@ class HalfValues:
             return not way.surely
         given = [(call, value) for call in calls for value in (*call.args, *_keywords(call))]
         return any(self._may_be(value, self.file.statement(call), way) for call, value in given)
+
+    def _given_may_be(self, path: str, statement: ast.stmt, value: ast.expr, way: _Way) -> bool:
+        """Whether what a statement gives a path may be half: where it unpacks, that part of the value."""
+        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        paths = [path_of(element) for element in target.elts] if isinstance(target, ast.Tuple) else []
+        if path in paths and isinstance(value, ast.Call):
+            if parts := self.parts(value, paths.index(path)):
+                return any(self._may_be(part, self.file.statement(part), way) for part in parts)
+            value = _values_of(value) if paths.index(path) == 0 else value
+        return self._may_be(value, statement, way)
+
+    def parts(self, call: ast.Call, place: int) -> list[ast.expr]:
+        """What a function or model of the file that is called may return at a place of a tuple, `[]` where it does not
+        always return tuples."""
+        results = [result for function in self.file.values.functions(call) for result in returns(function)]
+        found = [r.elts[place] for r in results if isinstance(r, ast.Tuple) and -len(r.elts) <= place < len(r.elts)]
+        return found if len(found) == len(results) else []
 
     def _given_to_method(self, owner: Function, parameter: str) -> list[ast.expr]:
         """What the calls of the file pass for a parameter of a method of a module, `[]` where some are out of view.
@@ -393,13 +410,6 @@ def _chosen(node: ast.Attribute | ast.Subscript) -> ast.expr:
     if not first or not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
         return value
     return _values_of(value)
-
-
-def _unpacked(statement: ast.stmt, path: str, value: ast.expr) -> ast.expr:
-    """What a statement gives a path: of `best, at = x.max(1)` it is `x` for `best`."""
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    is_first = isinstance(target, ast.Tuple) and bool(target.elts) and path_of(target.elts[0]) == path
-    return _values_of(value) if is_first and isinstance(value, ast.Call) else value
 
 
 def _values_of(call: ast.Call) -> ast.expr:

@@ -55,7 +55,7 @@ def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfVa
             if isinstance(node, ast.Assign)
             and (_holds_output(facts, node.value) or _is_of_output(file, node.value, half))
             for target in targets_of(node)
-            if isinstance(target, ast.Name)
+            if isinstance(target, ast.Name) and not _is_other_part(half, node.value, _place(node, target))
         }
         if not outputs:
             continue
@@ -70,12 +70,37 @@ def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfVa
                 continue  # a product in the region would make half precision of it again
             if (node.id in outputs and _goes_to_numpy(file, node)) or _meets_float32(file, node):
                 done.add(node)
-                editor.insert(file.span(_tensor_of(file, node)).end, ".float()")
+                tensor = _tensor_of(file, node)
+                place = _index(tensor)
+                if not any(_is_other_part(half, value, place) for value in file.values.of(node)):
+                    editor.insert(file.span(tensor).end, ".float()")
     for use in file.names.attributes.get("numpy", ()):
         if any(node in done for node in ast.walk(use.value)):
             continue
         if half.is_computed(use.value, anywhere=True, sampled=False):
             editor.insert(file.span(use.value).end, ".float()")
+
+
+def _place(assign: ast.Assign, name: ast.Name) -> int | None:
+    """The place of a name among those that a statement unpacks into."""
+    target = assign.targets[0]
+    return target.elts.index(name) if isinstance(target, ast.Tuple) and name in target.elts else None
+
+
+def _is_other_part(half: HalfValues, value: ast.AST | None, place: int | None) -> bool:
+    """Whether one part of what a model of the file returns surely is not of half precision, as the places of maxima."""
+    parts = half.parts(value, place) if isinstance(value, ast.Call) and place is not None else []
+    return bool(parts) and not any(half.may_be(part) for part in parts)
+
+
+def _index(node: ast.expr) -> int | None:
+    """The number of `x[1]` or `x[-1]`."""
+    index = node.slice if isinstance(node, ast.Subscript) else node
+    is_negative = isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub)
+    value = index.operand if isinstance(index, ast.UnaryOp) else index
+    if not isinstance(value, ast.Constant) or not isinstance(value.value, int):
+        return None
+    return -value.value if is_negative else value.value
 
 
 def _tensor_of(file: SourceFile, name: ast.Name) -> ast.expr:
