@@ -196,6 +196,7 @@ def _migrated(
     carried.check(facts, sinks, plan.kinds)
     if options.dtype != "bfloat16":
         overflow.check(facts)
+        Neighbours(file, options).check_gradients(plan.protocol.strangers.may_use)
     new = _apply(file.text, plan.finish())
     if options.dtype != "bfloat16":
         new = checkpoints.with_fix(file, new)

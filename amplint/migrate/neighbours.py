@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from amplint.facts.values import Function
+from amplint.facts.values import Function, path_of
 from amplint.migrate.editor import Editor
 from amplint.migrate.facts import Facts
+from amplint.migrate.gradients import overflow
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.numerics.review import Numerics
-from amplint.migrate.regions.autograd_functions import check_class
+from amplint.migrate.regions.autograd_functions import REASON as CUSTOM
+from amplint.migrate.regions.autograd_functions import check_class, passes_on
 from amplint.migrate.regions.sinks import Sinks
-from amplint.migrate.screening import check_uses
+from amplint.migrate.screening import check_methods, check_uses
 from amplint.migrate.tree import FUNCTIONS
 from amplint.project import repository_root
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from amplint.source import SourceFile
 
 _FOREIGN = frozenset(("torch", "torchvision", "numpy", "timm", "transformers", "scipy", "sklearn"))
+_LOSS = re.compile(r"loss|criter|penal|dist|objective|energy", re.I)
+"""The names of functions that are handed on to be called with outputs."""
+_TAKEN = "gradients are taken there under the region, unscaled; give `amplint migrate` that file too"
 _HOPS = 3
 _ABOVE = 3
 """How many directories above a script are searched for the packages that it imports, outside of a repository."""
@@ -47,14 +53,62 @@ class Neighbours:
         if not os.path.isfile(self.file.filename):
             return
         called = {id(node) for node in nodes}
+        methods = {n.func.attr for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
+        for use in self.file.names.attributes.get("apply", ()):
+            for other, definition in self._definitions(self.file, use.value, _HOPS):
+                if isinstance(definition, ast.ClassDef) and _has_own_gradient(definition) and not passes_on(definition):
+                    raise self._first(use, other, RefusalError(definition, CUSTOM))
         for call in self.file.names.calls:
             for other, definition in self._definitions(self.file, call.func, _HOPS):
-                if isinstance(definition, ast.ClassDef):
-                    runs = self.facts(other).is_module_class(definition)
-                else:
-                    runs = id(call) in called or _makes_modules(self.facts(other), definition)
-                if runs:
-                    self._check(call, other, definition)
+                for run in self._run(other, definition, id(call) in called, methods):
+                    self._check(call, other, run)
+                    self._check_taken(call, other, run, methods)
+            for given in (*call.args, *(keyword.value for keyword in call.keywords)):
+                if isinstance(given, (ast.Name, ast.Attribute)) and _LOSS.search(path_of(given)):
+                    for other, definition in self._definitions(self.file, given, _HOPS):
+                        if isinstance(definition, FUNCTIONS):
+                            self._check(call, other, definition)
+
+    def _run(self, other: SourceFile, definition: Definition, called: bool, methods: set[str]) -> list[Definition]:
+        """What a call of a definition of another file, in the regions or not, brings under them.
+
+        That is the definition itself, or of an object the methods that have a name which the regions call.
+        """
+        if isinstance(definition, FUNCTIONS):
+            runs = called or _makes_modules(self.facts(other), definition) or _makes_callables(other, definition)
+            return [definition] if runs else []
+        if self.facts(other).is_module_class(definition):
+            return [definition]
+        names = {"__call__", *methods}
+        members = [member for base in other.values.lineage(definition) for member in base.body]
+        return [member for member in members if isinstance(member, FUNCTIONS) and member.name in names]
+
+    def check_gradients(self, hands_out: Callable[[ast.AST], bool]) -> None:
+        """Read the functions and objects of other files that get what holds gradients, in the calls of which
+        `hands_out` says so.
+
+        `RefusalError` where one of them keeps what overflowed beyond a step that the scaler skips.
+        """
+        if not os.path.isfile(self.file.filename):
+            return
+        for call in self.file.names.calls:
+            if not hands_out(call):
+                continue
+            made = self.file.values.of(call.func.value) if isinstance(call.func, ast.Attribute) else ()
+            named = [call.func, *(value.func for value in made if isinstance(value, ast.Call))]
+            for other, definition in (found for name in named for found in self._definitions(self.file, name, _HOPS)):
+                for file, reached in self._reached(other, definition).items():
+                    try:
+                        overflow.check(self.facts(file))
+                    except RefusalError as refusal:
+                        if any(node is refusal.node for entry in reached for node in ast.walk(entry)):
+                            raise self._first(call, file, refusal) from None
+
+    @staticmethod
+    def _first(call: ast.expr, file: SourceFile, refusal: RefusalError) -> RefusalError:
+        """A refusal of a script for what another file must change first."""
+        name, line = os.path.basename(file.filename), getattr(refusal.node, "lineno", 1)
+        return RefusalError(call, f"this runs `{name}`, whose line {line} must be adapted first: {refusal.reason}")
 
     def makes_module(self, call: ast.Call) -> bool:
         """Whether a call makes a module whose class another file defines."""
@@ -71,7 +125,25 @@ class Neighbours:
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    def _check(self, call: ast.Call, other: SourceFile, definition: Definition) -> None:
+    def _check_taken(self, call: ast.Call, other: SourceFile, definition: Definition, methods: set[str]) -> None:
+        """Raise `RefusalError` where what runs under the regions in another file takes gradients itself."""
+        names = {"forward", "__call__", *methods}
+        members = [definition] if isinstance(definition, FUNCTIONS) else definition.body
+        pending = [m for m in members if isinstance(m, FUNCTIONS) and (m is definition or m.name in names)]
+        seen: set[ast.AST] = set()
+        while pending:
+            function = pending.pop()
+            if function in seen:
+                continue
+            seen.add(function)
+            for node in ast.walk(function):
+                if not isinstance(node, ast.Call):
+                    continue
+                if "torch.autograd.grad" in other.resolve(node.func) or getattr(node.func, "attr", "") == "backward":
+                    raise self._first(call, other, RefusalError(node, _TAKEN))
+                pending += other.values.functions(node)
+
+    def _check(self, call: ast.expr, other: SourceFile, definition: Definition) -> None:
         for file, reached in self._reached(other, definition).items():
             facts = self.facts(file)
             name = os.path.basename(file.filename)
@@ -79,15 +151,20 @@ class Neighbours:
                 for entry in reached:
                     if isinstance(entry, ast.ClassDef):
                         check_class(file, entry)
-                functions = [entry for entry in reached if isinstance(entry, FUNCTIONS)]
-                check_uses(file, [node for function in functions for node in ast.walk(function)])
+                functions = [
+                    node
+                    for entry in reached
+                    if isinstance(entry, FUNCTIONS)
+                    for node in ast.walk(entry)
+                    if isinstance(node, FUNCTIONS)
+                ]
+                nodes = [node for function in functions for node in ast.walk(function)]
+                check_uses(file, nodes)
+                check_methods(file, nodes)
                 editor = Editor(file)
                 Numerics(facts, Sinks(facts), editor, self.options).check([], functions)
             except RefusalError as refusal:
-                line = getattr(refusal.node, "lineno", 1)
-                raise RefusalError(
-                    call, f"this runs `{name}`, whose line {line} must be adapted first: {refusal.reason}"
-                ) from None
+                raise self._first(call, file, refusal) from None
             edits = sorted(edit.span.start for edit in editor.edits())
             if edits:
                 line = file.location(edits[0]).row
@@ -191,6 +268,26 @@ def _stars(file: SourceFile) -> list[str]:
         for node in file.names.imports
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
     ]
+
+
+def _has_own_gradient(cls: ast.ClassDef) -> bool:
+    """Whether a class is an autograd function."""
+    return any(path_of(base).rsplit(".", 1)[-1] == "Function" for base in cls.bases)
+
+
+def _makes_callables(file: SourceFile, function: ast.AST) -> bool:
+    """Whether a function returns one that it defines, or an object of its file that can be called, as a loss with
+    settings of its own."""
+    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value is not None]
+    inner = {node.name for node in ast.walk(function) if isinstance(node, FUNCTIONS) and node is not function}
+    for value in returned:
+        for node in ast.walk(value):
+            if isinstance(node, ast.Lambda) or (isinstance(node, ast.Name) and node.id in inner):
+                return True
+            made = file.values.constructed(node) if isinstance(node, (ast.Name, ast.Attribute, ast.Call)) else ()
+            if any(isinstance(cls, ast.ClassDef) and file.values.method(cls, "__call__") for cls in made):
+                return True
+    return False
 
 
 def _makes_modules(facts: Facts, function: ast.AST) -> bool:

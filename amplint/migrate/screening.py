@@ -96,11 +96,7 @@ def screen(facts: Facts) -> None:
             if _AMP.search(name) and not name.startswith("torch.nn."):
                 raise RefusalError(ref.node, "the code already runs under automatic mixed precision")
     check_uses(file, _uses(file))
-    for name, reason in _METHODS.items():
-        for method in file.names.attributes.get(name, ()):
-            call = file.parent(method)
-            if isinstance(call, ast.Call) and call.func is method and not file.resolve(method):
-                raise RefusalError(method, reason)
+    check_methods(file, [method for name in _METHODS for method in file.names.attributes.get(name, ())])
     for hidden in facts.hidden_backwards:
         raise RefusalError(
             hidden,
@@ -159,6 +155,20 @@ def _moved_gradients(file: SourceFile) -> None:
             if parent.attr in ("copy_", "set_"):
                 raise RefusalError(use, reason)
             parent = file.parent(parent)
+
+
+def check_methods(file: SourceFile, nodes: Iterable[ast.AST]) -> None:
+    """Raise `RefusalError` where one of the nodes is a method, being called, that a scaler can't follow."""
+    for method in nodes:
+        call = file.parent(method)
+        if (
+            isinstance(method, ast.Attribute)
+            and method.attr in _METHODS
+            and isinstance(call, ast.Call)
+            and call.func is method
+            and not file.resolve(method)
+        ):
+            raise RefusalError(method, _METHODS[method.attr])
 
 
 def check_imports(file: SourceFile) -> None:

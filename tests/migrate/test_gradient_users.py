@@ -62,6 +62,24 @@ def test_what_leaves_gradients_alone_is_no_reason(use: str) -> None:
     assert "unscale_" not in text
 
 
+@pytest.mark.parametrize(
+    ("setup", "unscaled"),
+    [
+        ("fgm = utils.FGM(model)", True),
+        ("fgm = utils.EMA(3)", False),
+        ("fgm = torch.optim.swa_utils.AveragedModel(model)", False),
+    ],
+)
+def test_an_object_that_got_the_model(setup: str, unscaled: bool) -> None:
+    text = migrated(IMPORTS + setup + LOOP.format("fgm.restore()"))
+    assert ("    scaler.unscale_(optimizer)\n    fgm.restore()\n" in text) == unscaled
+
+
+def test_an_attack_on_weights_by_their_gradients_is_refused() -> None:
+    attack = "fgm.attack()\n    F.mse_loss(model(x), y).backward()"
+    assert "gradients" in refusal(IMPORTS + "fgm = utils.FGM(model)" + LOOP.format(attack))
+
+
 def test_a_function_of_the_file_that_hands_the_model_on() -> None:
     text = migrated(
         IMPORTS + "\ndef log(net):\n    logger.gradients(net.named_parameters())\n" + LOOP.format("log(model)")

@@ -157,3 +157,198 @@ def test_a_file_that_does_not_parse_is_left_out(script: Path) -> None:
 def test_a_text_without_a_file_reads_nothing() -> None:
     text = SCRIPT.format("from nets import *", "Binary()", MSE)
     assert [loop.status for loop in migrate_source(text, "nowhere/train.py").loops] == ["migrated"]
+
+
+HELPERS = """\
+import torch
+import torch.nn.functional as F
+
+
+def distances(x, y):
+    d = x.pow(2).sum(1, keepdim=True) + y.pow(2).sum(1, keepdim=True).t()
+    d.addmm_(x, y.t(), beta=1, alpha=-2)
+    return d
+
+
+class Triplet:
+    def __call__(self, x):
+        return distances(x, x).mean()
+
+
+class Helper:
+    def compute(self, x):
+        return distances(x, x).mean()
+
+    def unused(self, x):
+        return distances(x, x)
+
+
+class Plain:
+    def compute(self, x):
+        return x.mean()
+
+    def other(self, x):
+        return distances(x, x)
+
+
+def make_loss(weight):
+    triplet = Triplet()
+
+    def loss(x):
+        return weight * triplet(x)
+
+    return loss, triplet
+
+
+def pick(weight):
+    return lambda x: weight * distances(x, x).mean()
+
+
+def make_object():
+    return Triplet()
+
+
+def distance_loss(x):
+    return distances(x, x).mean()
+
+
+def collate(x):
+    return distances(x, x)
+"""
+REASON = "this runs `losses.py`, whose line 6 must compute in float32 first, with `.float()`"
+
+
+@pytest.mark.parametrize(
+    ("made", "used", "refused"),
+    [
+        ("criterion = Triplet()", "criterion(out)", True),
+        ("criterion = Helper()", "criterion.compute(out)", True),
+        ("criterion = Plain()", "criterion.compute(out)", False),
+        ("criterion, _ = make_loss(2)", "criterion(out)", True),
+        ("criterion = pick(2)", "criterion(out)", True),
+        ("criterion = make_object()", "criterion(out)", True),
+        ("criterion = (lambda f, *_: f)(distance_loss)", "criterion(out)", True),
+        ("criterion = F.mse_loss\ndata = list(map(lambda x: x, [collate]))", "criterion(out, y)", False),
+    ],
+)
+def test_losses_that_objects_and_functions_of_another_file_bring(
+    tmp_path: Path, made: str, used: str, refused: bool
+) -> None:
+    (tmp_path / "losses.py").write_text(HELPERS, encoding="utf-8")
+    script = f"""\
+import torch
+import torch.nn.functional as F
+from losses import *
+from losses import Helper, Plain, Triplet, collate, distance_loss, make_loss, make_object, pick
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{made}
+for x, y in batches:
+    out = model(x.to(device))
+    loss = {used}
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    loops = migrate_source(script, str(tmp_path / "train.py")).loops
+    assert [REASON in loop.reason for loop in loops] == [refused]
+    assert [loop.status for loop in loops] == ["refused" if refused else "migrated"]
+
+
+GRADIENTS = """\
+import torch
+from torch import nn
+
+
+class Spike(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return (x > 0).float()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+class Smooth(nn.Module):
+    def forward(self, model, x):
+        d = torch.randn_like(x).requires_grad_()
+        model(x + d).mean().backward()
+        return d.grad.mean()
+
+    def unused(self, x):
+        return x
+
+
+class Watched(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        out = self.layer(x)
+        out.register_hook(lambda g: g.clamp(-1, 1))
+        return out
+
+    def saliency(self, x):
+        return torch.autograd.grad(self(x).sum(), x)
+
+
+class Quiet(nn.Module):
+    def forward(self, x):
+        return x.mean()
+
+    def saliency(self, x):
+        return torch.autograd.grad(self(x).sum(), x)
+
+
+def smoothness(x, model):
+    return torch.autograd.grad(model(x).sum(), x, create_graph=True)[0].square().mean()
+
+
+def shrink(model, rate):
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= rate * p.grad
+"""
+TAKEN = "gradients are taken there under the region, unscaled; give `amplint migrate` that file too"
+
+
+@pytest.mark.parametrize(
+    ("before", "loss", "after", "reason"),
+    [
+        ("spike = Spike.apply", "spike(out).mean()", "", "5 must be adapted first: a custom autograd function"),
+        ("smooth = Smooth()", "smooth(model, x)", "", f"18 must be adapted first: {TAKEN}"),
+        ("", "out.mean() + smoothness(x, model)", "", f"48 must be adapted first: {TAKEN}"),
+        ("head = Watched().to(device)", "head(out).mean()", "", "32 must be adapted first: a hook sees gradients"),
+        ("quiet = Quiet()", "quiet(out)", "", ""),
+        (
+            "", "F.mse_loss(out, y)", "    shrink(model, 0.1)\n",
+            "54 must be adapted first: parameters are changed by their gradients here",
+        ),
+    ],
+)  # fmt: skip
+def test_gradients_in_another_file(tmp_path: Path, before: str, loss: str, after: str, reason: str) -> None:
+    (tmp_path / "parts.py").write_text(GRADIENTS, encoding="utf-8")
+    script = f"""\
+import torch
+import torch.nn.functional as F
+from parts import Quiet, Smooth, Spike, Watched, shrink, smoothness
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = torch.nn.Linear(4, 4).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{before}
+for x, y in batches:
+    out = model(x.to(device))
+    loss = {loss}
+    optimizer.zero_grad()
+    loss.backward()
+{after}    optimizer.step()
+"""
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    (loop,) = migrate_source(script, str(tmp_path / "train.py")).loops
+    assert f"whose line {reason}" in loop.reason if reason else loop.status == "migrated", loop

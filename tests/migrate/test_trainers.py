@@ -25,6 +25,30 @@ def migrated(body: str) -> list[str]:
     return result.text.removeprefix(HEAD).splitlines()
 
 
+def test_a_forward_of_an_object_out_of_view_is_in_the_region() -> None:
+    learner = """
+class Learner:
+    def __init__(self, mac):
+        self.mac = mac
+        self.optimiser = torch.optim.SGD(mac.parameters(), lr=0.1)
+
+    def train(self, batch):
+        outs = []
+        for t in range(3):
+            outs.append(self.mac.forward(batch, t=t))
+        outs = torch.stack(outs, dim=1)
+        outs[batch["mask"]] = -9999999
+        loss = outs.mean()
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+"""
+    lines = [line.strip() for line in migrated(learner)]
+    region = lines.index("for t in range(3):")
+    assert lines[region - 1].startswith("with torch.autocast(")
+    assert "outs = torch.stack(outs, dim=1).float()" in lines
+
+
 @pytest.mark.parametrize(
     ("default", "call", "after"),
     [

@@ -27,6 +27,10 @@ _HARMLESS_NAME = re.compile(
     r"samples?|generate\w*|acc|accuracy|metrics?|export|summary|print\w*|train|exit|stop|backward|step|zero_grad)(?:_|$)",
     re.I,
 )
+_HARMLESS_OBJECT = re.compile(
+    r"ema|sched|loader|data|log|writer|meter|metric|saver|ckpt|checkpoint|criterion|loss|stop|eval|timer|prof|buffer|env",
+    re.I,
+)
 _CHANGES_GRADIENTS = re.compile(r"grad|clip|constrain|prun|mask|regulari|decay|hook|synchron|reduce|sparsi", re.I)
 
 
@@ -91,7 +95,28 @@ class Strangers:
         if self.facts.module_of(call) is not None:
             return False
         arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-        return any(self._holds_gradients(a) or (is_self(a) and self._owner_trains(call)) for a in arguments)
+        if any(self._holds_gradients(a) or (is_self(a) and self._owner_trains(call)) for a in arguments):
+            return True
+        return isinstance(func, ast.Attribute) and self._has_model(func.value)
+
+    def _has_model(self, node: ast.expr) -> bool:
+        """Whether an object was made with a model or its parameters, by a class of the project that is not in view:
+        `fgm = FGM(model)`."""
+        if _HARMLESS_OBJECT.search(path_of(node)) or not isinstance(node, (ast.Name, ast.Attribute)):
+            return False
+        if self.facts.is_optimizer(node) or self.facts.is_module(node):
+            return False
+        made = [value for value in self.file.values.of(node) if isinstance(value, ast.Call)]
+        for call in made:
+            names = self.file.resolve(call.func)
+            roots = {name.split(".", 1)[0] for name in names}
+            if not names or roots <= _HARMLESS_LIBRARIES | sys.stdlib_module_names:
+                continue
+            if names[0].rsplit(".", 1)[-1][:1].isupper() and any(
+                self._holds_gradients(a) for a in (*call.args, *(k.value for k in call.keywords))
+            ):
+                return True
+        return False
 
     def _is_seen(self, call: ast.Call) -> bool:
         """Whether what a call runs is in view, or surely leaves gradients alone."""

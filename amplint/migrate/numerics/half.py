@@ -228,7 +228,8 @@ class HalfValues:
         calls = self.file.values.calls(owner) or self.file.values.calls_of(owner)  # an `__init__` by its class
         if not way.surely and (given := self._given_to_method(owner, root)):
             return any(self._may_be(value, self.file.statement(value), way) for value in given)
-        unseen = owner in self.facts.module_inits or (not calls and owner in self.reached)
+        outside = not self._is_whole and any(owner_of(self.file, call) not in self.reached for call in calls)
+        unseen = owner in self.facts.module_inits or (owner in self.reached and (outside or not calls))
         if unseen and owner.name != "__init__" and not way.surely:
             return True  # another file calls it
         return any(

@@ -15,6 +15,7 @@ from amplint.migrate.tree import FUNCTIONS, is_none, statements_in
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
+REASON = "a custom autograd function needs custom_fwd and custom_bwd, or float32 inputs; adapt it first"
 _BASES = frozenset(("torch.autograd.Function", "Function", "autograd.Function"))
 
 _SAME = frozenset(("view_as", "clone", "view", "contiguous", "neg", "detach", "expand_as"))
@@ -42,9 +43,7 @@ def check_class(file: SourceFile, cls: ast.ClassDef) -> None:
         return
     for base in cls.bases:
         if _BASES.intersection(file.resolve(base) or (path_of(base),)):
-            raise RefusalError(
-                cls, "a custom autograd function needs custom_fwd and custom_bwd, or float32 inputs; adapt it first"
-            )
+            raise RefusalError(cls, REASON)
 
 
 def passes_on(cls: ast.ClassDef) -> bool:

@@ -30,12 +30,10 @@ if TYPE_CHECKING:
 
 _PLAIN_ATTRIBUTES = frozenset(("shape", "dtype", "device", "data", "ndim", "grad", "is_cuda", "requires_grad"))
 _PLAIN_METHODS = frozenset(
-    (
-        "item", "detach", "detach_", "numpy", "tolist", "argmax", "argmin", "size", "dim", "numel", "eq", "ne", "gt",
-        "lt", "ge", "le", "nonzero", "isnan", "isfinite", "isinf", "any", "all", "new_zeros", "new_ones", "new_empty",
-        "new_full", "new_tensor", "bool", "long", "int", "byte", "get_device", "numel", "format", "backward",
-        "sample", "sample_n", "multinomial", "bernoulli",
-    )
+    ("item", "detach", "detach_", "numpy", "tolist", "argmax", "argmin", "size", "dim", "numel", "eq", "ne", "gt",
+     "lt", "ge", "le", "nonzero", "isnan", "isfinite", "isinf", "any", "all", "new_zeros", "new_ones", "new_empty",
+     "new_full", "new_tensor", "bool", "long", "int", "byte", "get_device", "format", "backward", "sample", "sample_n",
+     "multinomial", "bernoulli")
 )  # fmt: skip
 _PLAIN_FUNCTIONS = frozenset(
     ("len", "int", "float", "str", "bool", "print", "range", "isinstance", "format", "round", "type", "repr", "hasattr")
@@ -243,6 +241,8 @@ class Graph:
         functions = self.file.values.functions(call)
         if functions:
             return any(self._holds_source(function) for function in functions)
+        if isinstance(func, ast.Attribute) and func.attr == "forward" and not names:
+            return True  # of a module, or of an object around one
         if isinstance(func, ast.Name) and (func.id in _PLAIN_FUNCTIONS or func.id[:1].isupper()):
             return False
         return not names and any(self.facts.is_module(a) for a in call.args if isinstance(a, (ast.Name, ast.Attribute)))
