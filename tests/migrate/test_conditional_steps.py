@@ -176,3 +176,32 @@ def test_a_condition_that_is_fixed_holds_throughout(parameters: str, first: str,
         "if thawed:",
         "    opt_e.zero_grad()",
     ]
+
+
+@pytest.mark.parametrize(
+    ("head", "test", "fixed"),
+    [
+        ("", "model.training", False),
+        ("args = parser.parse_args()\n", "args.thawed", True),
+        ("memory = []\n", "memory", False),
+        ("ready = torch.zeros(1)\n", "ready", False),
+        ("ready = torch.cuda.is_available()\n", "ready", True),
+        ("from options import config\n", "config.thawed", True),
+        (
+            "class Plan:\n    @property\n    def thawed(self):\n        return self.n > 1\n\nplan = Plan()\n",
+            "plan.thawed",
+            False,
+        ),
+        (
+            "class Plan:\n    def __init__(self):\n        self.thawed = True\n\nplan = Plan()\n",
+            "plan.thawed",
+            True,
+        ),
+    ],
+)
+def test_which_attributes_are_taken_not_to_change(head: str, test: str, fixed: bool) -> None:
+    text = HEAD + MAKE.format(optional="") + head + PARTS.format(parameters="", first="pass").replace("thawed", test)
+    text += "\ntrain()\ntrain()\n"
+    result = migrate_source(text, "train.py")
+    assert (result.text != text) is fixed, result.loops
+    assert fixed or result.loops[0].reason.endswith(LEFT_OVER)

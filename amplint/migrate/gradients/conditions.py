@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING
@@ -22,6 +23,12 @@ Key = tuple[ast.AST, str]
 _MOST = 3
 """How many conditions are told apart; each doubles the ways that are followed."""
 _DEPTH = 4
+_OPTIONS = re.compile(
+    r"(?:\w+_)?(?:args?|opts?|options|cfg|conf|config\w*|hparams?|hps?|hyp|flags|params|settings)$", re.I
+)
+_PLAIN_RESULTS = frozenset(
+    ("bool", "int", "float", "str", "len", "is_available", "exists", "isfile", "strtobool", "max", "min")
+)
 _PURE = (
     ast.Constant, ast.UnaryOp, ast.unaryop, ast.BoolOp, ast.boolop, ast.Compare, ast.cmpop, ast.expr_context,
 )  # fmt: skip
@@ -152,17 +159,39 @@ class Conditions:
         if isinstance(node, ast.Name):
             return self._is_fixed_name(node, statement, depth)
         if isinstance(node, ast.Attribute):
-            return bool(path_of(node)) and all(
-                isinstance(use.ctx, ast.Load) or self._is_first(self.file.statement(use), constructor=True)
-                for use in self.file.names.attributes.get(node.attr, ())
-            )
+            return bool(path_of(node)) and self._is_fixed_attribute(node)
         return isinstance(node, _PURE)
+
+    def _is_fixed_attribute(self, node: ast.Attribute) -> bool:
+        """Whether an attribute is one of options or of a module, or is given a value in constructors; others, such as
+        `model.training` and properties, may change by themselves."""
+        uses = self.file.names.attributes.get(node.attr, ())
+        stores = [use for use in uses if not isinstance(use.ctx, ast.Load)]
+        if any(function.name == node.attr for function in self.facts.functions):
+            return False
+        if not all(self._is_first(self.file.statement(use), constructor=True) for use in stores):
+            return False
+        if not self._is_identity(node) and any(
+            _may_grow(getattr(self.file.statement(u), "value", None)) for u in stores
+        ):
+            return False
+        holder = path_of(node.value).rsplit(".", 1)[-1]
+        return bool(stores or _OPTIONS.match(holder) or self.file.resolve(node))
 
     def _is_fixed_name(self, node: ast.Name, statement: ast.stmt, depth: int) -> bool:
         if any(node.id in scope.globals or node.id in scope.nonlocals for scope in self.file.names.scopes.values()):
             return False
         bindings = self.file.names.lookup(node)
+        if not self._is_identity(node) and any(_may_grow(binding.value) for binding in bindings):
+            return False
         return bool(bindings) and all(self._is_fixed_binding(b, node, statement, depth) for b in bindings)
+
+    def _is_identity(self, node: ast.expr) -> bool:
+        """Whether a condition asks which object a name or attribute is, and not for what that holds: it is compared
+        with None, is an optimizer, or has the attribute that is asked for."""
+        parent = self.file.parent(node)
+        compared = isinstance(parent, ast.Compare) and any(is_none(other) for other in parent.comparators)
+        return compared or isinstance(parent, ast.Attribute) or self.facts.is_optimizer(node)
 
     def _is_fixed_binding(self, binding: Binding, node: ast.Name, statement: ast.stmt, depth: int) -> bool:
         owner = owner_of(self.file, statement)
@@ -212,3 +241,11 @@ class Conditions:
         return all(
             value is None or self.is_fixed(value, self.file.statement(call), depth + 1) for call, value in given.items()
         )
+
+
+def _may_grow(value: ast.AST | None) -> bool:
+    """Whether a value may become another one while it stays the same object, as lists and tensors do."""
+    if isinstance(value, ast.Call):
+        return path_of(value.func).rsplit(".", 1)[-1] not in _PLAIN_RESULTS
+    kinds = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp, ast.BinOp)
+    return isinstance(value, kinds)
