@@ -235,6 +235,7 @@ class _Plan:
         self.protocol = Protocol(facts, sinks, self.scalers, self.editor)
         self.numerics = Numerics(facts, sinks, self.editor, options)
         self.kinds: dict[Run, str] = {}
+        self._cast: set[int] = set()
         self._apart: list[tuple[Run, RefusalError]] = []
 
     def training(self) -> None:
@@ -276,28 +277,27 @@ class _Plan:
         check_lambdas(self.facts, reached)
         neighbours = Neighbours(self.file, self.options)
         neighbours.check(reached)
-        cast_for_readers(self.facts, self.editor, every, self.numerics.half)
+        cast_for_readers(self.facts, self.editor, every, self.numerics.half, self._cast)
         if self.options.dtype != "bfloat16":
             twice.check(self.facts, self.sinks, neighbours.makes_module)
             self.protocol.prove()
 
     def evaluate(self, evaluations: list[evaluation.Evaluation]) -> None:
         """Regions of evaluation loops."""
-        runs = [entry for entry in evaluations if entry.run is not None]
-        for entry in runs:
-            assert entry.run is not None
-            device = self._device(entry.run.first, entry.module)
+        runs = {entry.run: entry.module for entry in evaluations if entry.run is not None}
+        for run, module in runs.items():
+            device = self._device(run.first, module)
             try:
-                enabled = self._switched(device.on_cuda, entry.run.first)
-                self._wrap(entry.run, device, enabled)
+                self._wrap(run, device, self._switched(device.on_cuda, run.first))
             except SharedLineError:
                 raise
             except RefusalError as refusal:
                 raise _EvaluationError(refusal.reason) from refusal
         try:
-            self.numerics.check([e.run for e in runs if e.run])
+            self.numerics.check(list(runs))
         except RefusalError as refusal:
             raise _EvaluationError(refusal.reason) from refusal
+        cast_for_readers(self.facts, self.editor, list(runs), self.numerics.half, self._cast)
 
     def cover(self, statements: list[ast.stmt]) -> None:
         """Regions of single statements, outside of training and evaluation loops."""
@@ -307,7 +307,7 @@ class _Plan:
             self._wrap(run, device, self._switched(device.on_cuda, run.first))
         if runs:
             self.numerics.check(runs)
-            cast_for_readers(self.facts, self.editor, runs, self.numerics.half)
+            cast_for_readers(self.facts, self.editor, runs, self.numerics.half, self._cast)
 
     def _region(self, run: Run) -> None:
         device = self._device(run.first, self._module(run))

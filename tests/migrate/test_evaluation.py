@@ -139,3 +139,20 @@ def test_an_output_is_followed_to_a_loss_an_order_or_back_into_the_model(inside:
 def test_values_are_followed_too(after: str) -> None:
     result = migrate_source(SCRIPT.format(f"{MOVE}\n        {after}"), "train.py", Settings(), Options())
     assert [loop.status for loop in result.loops] == ["migrated", "partly"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "auto"])
+@pytest.mark.parametrize(
+    ("statement", "written"),
+    [
+        ("hits += (output.cpu().numpy().argmax(1) == y.numpy()).sum()", "output.float().cpu().numpy().argmax(1)"),
+        ("values = output.detach().cpu().numpy()", "values = output.float().detach().cpu().numpy()"),
+    ],
+)
+def test_what_goes_to_numpy_is_float32(statement: str, written: str, dtype: str) -> None:
+    text = SCRIPT.format(f"output = model(x.to(device))\n        {statement}\n        best = np.argmax(found, axis=1)")
+    text = text.replace("import torch\n", "import numpy as np\nimport torch\n", 1)
+    result = migrate_source(text, "train.py", Settings(), Options(dtype=dtype))
+    assert {loop.status for loop in result.loops} == {"migrated"}
+    assert result.text.count(".float()") == 1
+    assert written in result.text

@@ -40,11 +40,18 @@ _WRITES = frozenset(
 _PRODUCTS = frozenset(("mm", "matmul", "bmm", "mv", "einsum", "linear", "addmm", "baddbmm", "cdist", "dot", "bilinear"))
 
 
-def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfValues) -> None:
+def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfValues, cast: set[int]) -> None:
     """Write `outputs.float()` where what a model returned in one of the runs goes to NumPy, or outside of the runs into
     a product or into a tensor by index, which take no mixture of dtypes; what is computed of it becomes float32 right
-    before it goes to NumPy, in helpers too."""
+    before it goes to NumPy, in helpers too. `cast` are the ends of what was cast for other runs, and grows."""
     file = facts.file
+
+    def write(node: ast.expr) -> None:
+        end = file.span(node).end
+        if end not in cast:
+            cast.add(end)
+            editor.insert(end, ".float()")
+
     done: set[ast.Name] = set()
     inside = {id(node) for run in runs for statement in run.statements for node in walk(statement)}
     for run in runs:
@@ -73,12 +80,12 @@ def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfVa
                 tensor = _tensor_of(file, node)
                 place = _index(tensor)
                 if not any(_is_other_part(half, value, place) for value in file.values.of(node)):
-                    editor.insert(file.span(tensor).end, ".float()")
+                    write(tensor)
     for use in file.names.attributes.get("numpy", ()):
         if any(node in done for node in ast.walk(use.value)):
             continue
         if half.is_computed(use.value, anywhere=True, sampled=False):
-            editor.insert(file.span(use.value).end, ".float()")
+            write(use.value)
 
 
 def _place(assign: ast.Assign, name: ast.Name) -> int | None:
