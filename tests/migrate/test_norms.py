@@ -1,4 +1,4 @@
-"""Batch normalization with computed weights takes all of them in float32."""
+"""Normalization with computed weights takes all of them in float32; spectral normalization by hand keeps float32."""
 
 from __future__ import annotations
 
@@ -80,3 +80,44 @@ def test_computed_weights_and_their_input_become_float32(code: str, call: str) -
     result = migrate_source(HEAD + code + LOOP, "train.py")
     assert [loop.status for loop in result.loops] == ["migrated"], result.loops
     assert call in result.text
+
+
+SPECTRAL = """
+def l2normalize(v, eps=1e-12):
+    return v / (v.norm() + eps)
+
+class Spectral(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        w = module.weight
+        self.u = nn.Parameter(l2normalize(w.data.new(w.shape[0]).normal_()), requires_grad=False)
+        self.v = nn.Parameter(l2normalize(w.data.new(w.shape[1]).normal_()), requires_grad=False)
+        self.bar = nn.Parameter(w.data)
+        del module._parameters["weight"]
+
+    def update(self):
+        self.v.data = l2normalize(torch.mv(self.bar.t().data, self.u.data))
+        self.u.data = l2normalize(torch.mv(self.bar.data, self.v.data))
+        self.u.data = l2normalize(self.u.data)
+        self.bar.data = self.bar.data * 0.999 + self.bar.data * 0.001
+        self.module.weight = self.bar / self.u.dot(self.bar.mv(self.v)).expand_as(self.bar)
+
+    def forward(self, x):
+        self.update()
+        return self.module(x)
+
+model = Spectral(nn.Linear(4, 2)).to(device)
+optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+"""
+
+
+def test_spectral_normalization_by_hand_keeps_float32() -> None:
+    result = migrate_source(HEAD + SPECTRAL + LOOP, "train.py")
+    assert [loop.status for loop in result.loops] == ["migrated"], result.loops
+    assert [line.strip() for line in result.text.splitlines() if ".data = " in line] == [
+        "self.v.data = l2normalize(torch.mv(self.bar.t().data, self.u.data)).float()",
+        "self.u.data = l2normalize(torch.mv(self.bar.data, self.v.data)).float()",
+        "self.u.data = l2normalize(self.u.data)",
+        "self.bar.data = self.bar.data * 0.999 + self.bar.data * 0.001",
+    ]

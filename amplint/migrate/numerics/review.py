@@ -126,6 +126,19 @@ class Numerics:
             self._arithmetic(node)
         elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets):
             self._written(node)
+        elif isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Attribute) and t.attr == "data" for t in node.targets
+        ):
+            self._kept(node)
+
+    def _kept(self, assign: ast.Assign) -> None:
+        """`u.data = mv(w, v)` keeps what it computes, as spectral normalization by hand does, for forwards in float32
+        too. What is computed of the tensor itself has its dtype."""
+        itself = {ast.dump(t.value) for t in assign.targets if isinstance(t, ast.Attribute)}
+        read = [n for n in ast.walk(assign.value) if isinstance(n, ast.Attribute) and n.attr == "data"]
+        is_own = bool(read) and all(ast.dump(node.value) in itself for node in read)
+        if not is_own and self.half.is_computed(assign.value, anywhere=True, sampled=False):
+            self._casts.float(assign.value)
 
     def _written(self, assign: ast.Assign) -> None:
         """`buffer[mask] = values` needs both in one dtype, which float32 is: a buffer made by torch has it. A constant
