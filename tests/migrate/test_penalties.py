@@ -278,15 +278,44 @@ def test_a_penalty_in_the_loop_runs_in_float32_from_its_forward_to_its_gradients
     ) in text
 
 
-@pytest.mark.parametrize(
-    ("inputs", "step"),
-    [
-        ("fake", "other.zero_grad()\n    model(generator(y)).mean().backward()\n    other.step()"),
-        ("mixed", "print(loss.item())"),
-    ],
-)
-def test_a_gradient_of_outputs_or_in_a_loop_of_one_optimizer_is_refused(inputs: str, step: str) -> None:
-    assert refusal(INLINE.format(inputs=inputs, step=step)) == (
+DIVERGENCE = """
+generator = nn.Linear(4, 4).to(device)
+other = torch.optim.SGD(generator.parameters(), lr=0.1)
+for x, y in batches:
+    x.requires_grad_()
+    fake = generator(y)
+    real_out = model(x)
+    fake_out = model(fake)
+    real_grad = torch.autograd.grad(real_out.sum(), x, create_graph=True)[0]
+    fake_grad = torch.autograd.grad(fake_out.sum(), fake, create_graph=True)[0]
+    penalty = (real_grad.pow(2).sum(1) ** 3 + fake_grad.pow(2).sum(1) ** 3).mean()
+    loss = fake_out.mean() - real_out.mean() + penalty
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    other.zero_grad()
+    generated = model(generator(y)).mean()
+    generated.backward()
+    other.step()
+"""
+
+
+def test_a_step_all_of_whose_forwards_give_gradients_stays_in_float32() -> None:
+    text = migrated(DIVERGENCE)
+    assert (
+        "    loss = fake_out.mean() - real_out.mean() + penalty\n"
+        "    optimizer.zero_grad()\n"
+        "    scaler.scale(loss).backward()\n"
+        "    scaler.step(optimizer)\n"
+        "    other.zero_grad()\n"
+        f"    {REGION}\n"
+        "        generated = model(generator(y)).mean()\n"
+    ) in text
+    assert "    fake = generator(y)\n    real_out = model(x)\n    fake_out = model(fake)\n" in text
+
+
+def test_a_gradient_in_a_loop_of_one_optimizer_is_refused() -> None:
+    assert refusal(INLINE.format(inputs="mixed", step="print(loss.item())")) == (
         "line 16: autograd.grad is used here; put the penalty into a function of its own that returns it, called in "
         "the loop"
     )

@@ -44,8 +44,10 @@ def stretches(facts: Facts, sinks: Sinks, grads: list[ast.Call], runs: list[Run]
             outputs = next((k.value for k in grad.keywords if k.arg == "outputs"), grad.args[0] if grad.args else None)
             graph = sinks.graph(owner_of(file, grad))
             forwards = _forwards(graph, outputs, statement, set()) if outputs is not None else None
-            if not forwards or not forwards <= set(run.statements) or _is_of_outputs(graph, grad, statement):
+            makers = _makers_of_inputs(graph, grad, statement)
+            if not forwards or makers is None or not (forwards | makers) <= set(run.statements):
                 return None
+            forwards |= makers
             spans.append((min(run.statements.index(s) for s in forwards), run.statements.index(statement)))
         merged: list[tuple[int, int]] = []
         for first, last in sorted(spans):
@@ -78,16 +80,17 @@ def _forwards(graph: Graph, value: ast.expr, at: ast.stmt, seen: set[ast.stmt]) 
     return found
 
 
-def _is_of_outputs(graph: Graph, grad: ast.Call, at: ast.stmt) -> bool:
-    """Whether a gradient is taken of what a model returned, and is then of half precision as that is."""
+def _makers_of_inputs(graph: Graph, grad: ast.Call, at: ast.stmt) -> set[ast.stmt] | None:
+    """The forwards of which a gradient is taken to the output, which would be of half precision as that is; None where
+    one is not plain."""
     keywords = [keyword.value for keyword in grad.keywords if keyword.arg == "inputs"]
-    return any(
-        isinstance(node, ast.Call) and graph.is_source(node)
-        for given in [*grad.args[1:2], *keywords]
-        for path in graph.value_paths(given)
-        for _, made in graph.reaching(path, at)
-        for node in ast.walk(made)
-    )
+    found: set[ast.stmt] = set()
+    for given in [*grad.args[1:2], *keywords]:
+        for path in graph.value_paths(given):
+            for statement, made in graph.reaching(path, at):
+                if any(isinstance(node, ast.Call) and graph.is_source(node) for node in ast.walk(made)):
+                    found.add(statement)
+    return found if all(isinstance(statement, ast.Assign) for statement in found) else None
 
 
 def tensors_of(graph: Graph, call: ast.Call) -> list[ast.expr]:

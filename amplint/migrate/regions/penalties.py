@@ -146,16 +146,21 @@ class Penalties:
             if sources and not isinstance(statement, ast.Assign):
                 raise RefusalError(statement, _FORWARD)
             for source in sources:
-                self._cast_inputs(source, statement, graph)
+                self._cast_inputs(source, statement, graph, stretch.statements)
             self._done.add(statement)
         if device:
             header = f"with torch.autocast(device_type={device}, enabled=False):"
             self.editor.wrap(stretch.statements[0], stretch.statements[-1], header)
 
-    def _cast_inputs(self, source: ast.Call, statement: ast.stmt, graph: Graph) -> None:
-        """Give a model that runs in float32 what may be of half precision by `.float()`."""
+    def _cast_inputs(
+        self, source: ast.Call, statement: ast.stmt, graph: Graph, island: tuple[ast.stmt, ...] = ()
+    ) -> None:
+        """Give a model that runs in float32 what may be of half precision by `.float()`, but for what the statements of
+        its island compute."""
         for argument in tensors_of(graph, source):
-            if not self._may_be_half(argument, statement, graph, set()):
+            made = graph.reaching(path_of(argument), statement) if path_of(argument) else []
+            is_inside = bool(made) and all(maker in island for maker, _ in made)
+            if is_inside or not self._may_be_half(argument, statement, graph, set()):
                 continue
             if not isinstance(argument, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)):
                 raise RefusalError(statement, _FORWARD)
