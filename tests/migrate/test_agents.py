@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from amplint.migrate import migrate_source
 from tests.migrate.test_placement import SCALER, migrated
+from tests.migrate.test_refusals import HEAD
 
 AGENTS = """
 class Agent:
@@ -37,3 +39,79 @@ def test_an_object_that_is_picked_from_a_list_has_a_scaler_of_its_own() -> None:
         "        agent.scaler.step(agent.opt)\n"
         "        agent.scaler.update()\n"
     ) in text
+
+
+SAMPLER = """
+def sample(n):
+    with torch.no_grad():
+        x = torch.randn(n, 4, device=device)
+        for t in reversed(range(1, 8)):
+            noise = model(x)
+            x = x - 0.1 * noise.repeat(1, 2)
+    return x
+
+for x, y in batches:
+    loss = F.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_loop_that_feeds_a_model_what_it_computed_is_no_evaluation() -> None:
+    lines = migrated(SAMPLER)
+    assert lines[lines.index("            noise = model(x)") + 1] == "            x = x - 0.1 * noise.repeat(1, 2)"
+
+
+def test_a_loop_that_measures_what_it_computed_is_one() -> None:
+    text = SAMPLER.replace("    return x\n", "            print(F.mse_loss(noise, x[:, :2]))\n    return x\n")
+    result = migrate_source(HEAD + text, "train.py")
+    assert [loop.status for loop in result.loops] == ["partly", "migrated"]
+
+
+def test_a_penalty_that_nothing_in_the_file_runs_is_left() -> None:
+    unused = """
+def sliced(net, x):
+    x.requires_grad_(True)
+    return torch.autograd.grad(net(x).sum(), x, create_graph=True)[0].pow(2).sum()
+"""
+    lines = migrated(unused + SAMPLER)
+    assert "    return torch.autograd.grad(net(x).sum(), x, create_graph=True)[0].pow(2).sum()" in lines
+
+
+def test_a_lambda_that_turns_what_a_model_gives_is_a_forward() -> None:
+    lines = migrated(
+        """
+features = lambda nodes: model(nodes).t()
+for x, y in batches:
+    loss = F.mse_loss(features(x), y.t())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    )
+    assert "        loss = F.mse_loss(features(x), y.t())" in lines
+
+
+def test_an_object_that_is_given_a_lambda_has_no_graph_yet() -> None:
+    lines = migrated(
+        """
+class Outer(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.features = features
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.layer(self.features(x))
+
+outer = Outer(lambda x: model(x)).to(device)
+opt = torch.optim.SGD(outer.parameters(), lr=0.1)
+for x, y in batches:
+    loss = F.mse_loss(outer(x), y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+    )
+    assert "outer = Outer(lambda x: model(x)).to(device)" in lines

@@ -11,7 +11,17 @@ from amplint.migrate.facts import Facts
 from amplint.migrate.numerics import states
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.regions.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, paths_in, position, statements_in, walk
+from amplint.migrate.tree import (
+    FUNCTIONS,
+    LOOPS,
+    assigned_paths,
+    blocks,
+    chain,
+    paths_in,
+    position,
+    statements_in,
+    walk,
+)
 
 if TYPE_CHECKING:
     from amplint.source import SourceFile
@@ -58,7 +68,7 @@ def find(facts: Facts, sinks: Sinks) -> list[Evaluation]:
                 continue
             seen.append(block)
             entry = _plan(facts, sinks, owner, block)
-            if entry.run is not None or not _is_rollout(facts, statement):
+            if entry.run is not None or not (_is_rollout(facts, statement) or _is_sampler(facts, statement)):
                 found.append(entry)
     return found
 
@@ -75,6 +85,22 @@ def _is_rollout(facts: Facts, statement: ast.stmt) -> bool:
         and "sched" not in path_of(node.func.value).lower()
         for node in walk(loop)
     )
+
+
+def _is_sampler(facts: Facts, statement: ast.stmt) -> bool:
+    """Whether the loop around a forward feeds it what it computed before, as in `x = x - model(x, t)`, and computes no
+    loss: such a loop generates, and stays in float32."""
+    loop = next(s for s in chain(facts.file, statement) if isinstance(s, LOOPS))
+    calls = [node for node in walk(loop) if isinstance(node, ast.Call)]
+    if any(losses(facts.file, call) or is_loss_name(call) for call in calls):
+        return False
+    inside = {id(node) for node in walk(statement)}
+    forwards = [call for call in calls if id(call) in inside and facts.module_of(call) is not None]
+    given = [value for call in forwards for value in (*call.args, *(k.value for k in call.keywords))]
+    read = {path for value in given for path in paths_in(value)}
+    made = [(position(s), path) for s in statements_in(loop) for path, _, _ in assigned_paths(s) if path in read]
+    first = {path for at, path in made if at < position(statement)} | set(paths_in(getattr(loop, "target", loop)))
+    return any(at > position(statement) or (at == position(statement) and path not in first) for at, path in made)
 
 
 def _forwards(facts: Facts, owner: Function | ast.Module) -> list[ast.stmt]:

@@ -30,6 +30,12 @@ _NOT_RUN: Final = frozenset(
 )
 
 
+_OF_SHAPE: Final = frozenset(
+    ("t", "view", "reshape", "squeeze", "unsqueeze", "transpose", "permute", "flatten", "contiguous", "detach", "chunk",
+     "split")
+)  # fmt: skip
+
+
 def runs_model(
     facts: Facts,
     call: ast.Call,
@@ -86,11 +92,17 @@ def check_lambdas(facts: Facts, nodes: Iterable[ast.AST]) -> None:
             )
             if not any(facts.module_of(inner) is not None for inner in calls):
                 continue
+            calls = [inner for inner in calls if not _keeps_numbers(facts, inner)]
             if len(calls) > 1 or any(isinstance(n, (ast.BinOp, ast.UnaryOp)) for n in ast.walk(value)):  # type: ignore[arg-type]
                 raise RefusalError(
                     value,  # type: ignore[arg-type]
                     "this lambda runs a model and computes more; make it a function, which can be adapted",
                 )
+
+
+def _keeps_numbers(facts: Facts, call: ast.Call) -> bool:
+    """Whether a call changes no more than the shape of a tensor, as `model(x).t()` does."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _OF_SHAPE and not facts.file.resolve(call.func)
 
 
 def _is_part(facts: Facts, node: ast.expr) -> bool:
