@@ -147,6 +147,8 @@ def _attempt(file: SourceFile, options: Options) -> MigrationResult:
         raise
     except RefusalError as refusal:
         return _refused(text, lines, _reason(refusal), refusal.missing)
+    except RecursionError:
+        return _refused(text, lines, "the functions of this file call each other too deeply to be followed")
 
 
 class _EvaluationError(Exception):

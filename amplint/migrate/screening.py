@@ -111,6 +111,21 @@ def screen(facts: Facts) -> None:
     leaves.check(facts)
 
 
+def _scales(hook: ast.expr) -> bool:
+    """Whether a hook multiplies gradients by something else, which does not ask how they are scaled themselves:
+    `lambda grad: grad * 0.5`."""
+    if not isinstance(hook, ast.Lambda) or len(hook.args.args) != 1:
+        return False
+    name, body = hook.args.args[0].arg, hook.body
+    if isinstance(body, ast.UnaryOp) and isinstance(body.op, ast.USub):
+        return isinstance(body.operand, ast.Name) and body.operand.id == name
+    if not isinstance(body, ast.BinOp) or not isinstance(body.op, (ast.Mult, ast.Div)):
+        return False
+    sides = [body.left] if isinstance(body.op, ast.Div) else [body.left, body.right]
+    used = [node for node in ast.walk(body) if isinstance(node, ast.Name) and node.id == name]
+    return len(used) == 1 and used[0] in sides
+
+
 def check_uses(file: SourceFile, nodes: Iterable[ast.AST]) -> None:
     """Raise `RefusalError` where one of the nodes names what half precision or a scaler can't follow."""
     for use in nodes:
@@ -167,6 +182,7 @@ def check_methods(file: SourceFile, nodes: Iterable[ast.AST]) -> None:
             and isinstance(call, ast.Call)
             and call.func is method
             and not file.resolve(method)
+            and not (method.attr == "register_hook" and call.args and _scales(call.args[0]))
         ):
             raise RefusalError(method, _METHODS[method.attr])
 

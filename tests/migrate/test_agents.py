@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from amplint.migrate import migrate_source
-from tests.migrate.test_placement import SCALER, migrated
+from tests.migrate.test_placement import SCALER, migrated, refusal
 from tests.migrate.test_refusals import HEAD
 
 AGENTS = """
@@ -115,3 +117,75 @@ for x, y in batches:
 """
     )
     assert "outer = Outer(lambda x: model(x)).to(device)" in lines
+
+
+HOOKED = """
+for x, y in batches:
+    out = model(x)
+    out.register_hook({})
+    loss = F.mse_loss(out, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("hook", ["lambda grad: grad * 0.5", "lambda g: -g", "lambda g: weight * g", "lambda g: g / 2"])
+def test_a_hook_that_multiplies_gradients_may_stay(hook: str) -> None:
+    hooked = HOOKED.format(hook)
+    lines = migrated(hooked)
+    assert f"        out.register_hook({hook})" in lines
+
+
+@pytest.mark.parametrize("hook", ["print", "lambda g: g.clamp(-1, 1)", "lambda g: g * g", "lambda g: 1 / g"])
+def test_other_hooks_are_refused(hook: str) -> None:
+    hooked = HOOKED.format(hook)
+    assert refusal(hooked) == "line 11: a hook sees gradients while they are scaled"
+
+
+def test_a_function_that_calls_itself() -> None:
+    lines = migrated(
+        """
+def dice(out, y):
+    if out.dim() == 1:
+        total = out.sum() + y.sum()
+        return 2 * torch.dot(out, y) / total
+    score = 0
+    for i in range(out.shape[0]):
+        score += dice(out[i], y[i])
+    return score / out.shape[0]
+
+for x, y in batches:
+    loss = 1 - dice(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    )
+    assert "        loss = 1 - dice(model(x), y)" in lines
+
+
+def test_what_a_name_held_before_it_is_returned_is_no_graph() -> None:
+    lines = migrated(
+        """
+def sample(n):
+    x, picked = torch.zeros(n, 4, device=device), []
+    for _ in range(3):
+        output = model(x)
+        x = output.multinomial(4, replacement=True).float()
+        picked.append(x)
+    output = torch.cat(picked, dim=1)
+    return output
+
+def train(batches):
+    for x, y in batches:
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+data = sample(2)
+train([(data, data)])
+"""
+    )
+    assert lines[-2:] == ["data = sample(2)", "train([(data, data)])"]

@@ -63,6 +63,7 @@ class Graph:
         """`given` are the parameters that have a graph, `within` the functions that are looked at already."""
         self.facts = facts
         self._within = within | {owner}
+        self._is_inner = bool(within)
         self.file: SourceFile = facts.file
         self.owner = owner
         self.statements = list(statements_in(owner))
@@ -193,7 +194,7 @@ class Graph:
 
     def _returns_graph(self, function: Function, given: bool, depth: int) -> bool:
         """Whether a function of the file returns something with a graph, given arguments that have one or not."""
-        if function in self.facts.trainers or (function in self._within and depth):
+        if function in self.facts.trainers or (function in self._within and (depth or self._is_inner)):
             return False  # what a recursion returns is what the function returns elsewhere
         if (
             not given
@@ -205,7 +206,12 @@ class Graph:
         arguments += [arg for arg in (function.args.vararg, function.args.kwarg) if arg is not None]
         names = frozenset(a.arg for a in arguments if a.arg != "self") if given else frozenset()
         inner = Graph(self.facts, function, names, self._within)
-        return any(inner.is_graph(value, depth + 1) for value in returns(function))
+        return any(inner._gives(value, depth + 1) for value in returns(function))
+
+    def _gives(self, value: ast.expr, depth: int) -> bool:
+        """Whether what is returned has a graph; a name may have had one that it no longer has there."""
+        reaching = self.reaching(value.id, self.file.statement(value)) if isinstance(value, ast.Name) else ()
+        return any(self.is_graph(made, depth) for _, made in reaching) if reaching else self.is_graph(value, depth)
 
     def is_parameter(self, node: ast.expr) -> bool:
         """Whether an expression is a tensor that the script itself made with `requires_grad`."""
@@ -328,9 +334,8 @@ class Graph:
     def _returns_bare(self, function: Function, call: ast.Call) -> bool:
         arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
         given = {arg.arg: passed(self.file, call, function, arg.arg) for arg in arguments}
-        inner = Graph(
-            self.facts, function, frozenset(n for n, values in given.items() if any(map(self.is_graph, values)))
-        )
+        names = frozenset(name for name, values in given.items() if any(map(self.is_graph, values)))
+        inner = Graph(self.facts, function, names, self._within)
         inner._active = {function}
         for value in returns(function):
             statement = self.file.statement(value)
