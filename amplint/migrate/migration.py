@@ -357,9 +357,8 @@ class _Plan:
         text = self.file.segment(run.bind.expression)
         if "\n" in text and not isinstance(run.bind.expression, (ast.Call, ast.Subscript, ast.Attribute)):
             text = f"({text})"  # its lines hang together by parentheses that stay behind
-        bind = f"{name} = {text}"
         last = run.statements[-1] if run.statements else run.bind.statement
-        self.editor.wrap(run.first, last, header, tail=bind, tail_at=run.bind.statement)
+        self.editor.wrap(run.first, last, header, tail=f"{name} = {text}", tail_at=run.bind.statement)
 
     def _leave(self, run: Run) -> None:
         """No region, but a name for the loss where the protocol needs one."""

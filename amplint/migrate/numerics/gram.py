@@ -28,10 +28,10 @@ _VIEWS = frozenset(("view", "reshape", "contiguous", "detach", "clone", "squeeze
 
 def is_gram(file: SourceFile, node: ast.Call | ast.BinOp, name: str = "") -> bool:
     """Whether a call of the function `name`, or a `@`, multiplies a matrix by itself, and its rows may be large."""
-    factors = [node.left, node.right] if isinstance(node, ast.BinOp) else _factors(node, name)
-    if len(factors) != 2:
+    both = factors(node, name)
+    if len(both) != 2:
         return False
-    first, second = (_origin(file, factor) for factor in factors)
+    first, second = (_origin(file, factor) for factor in both)
     return ast.dump(first) == ast.dump(second) and not _is_normalized(file, first, 0)
 
 
@@ -50,6 +50,20 @@ class Islands:
         statement = self.file.statement(node)
         if statement in self._done:
             return
+        self._island(node, statement)
+
+    def repair_if_alone(self, node: ast.Call | ast.BinOp) -> None:
+        """Compute the statement of a product of two matrices in float32, unless it holds more than that."""
+        statement = self.file.statement(node)
+        second = _unturned(self._both(node)[1])
+        if statement in self._done or (not isinstance(second, ast.Name) and self.half.is_computed(second)):
+            return
+        try:
+            self._island(node, statement)
+        except RefusalError:
+            return
+
+    def _island(self, node: ast.Call | ast.BinOp, statement: ast.stmt) -> None:
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Return)) or statement.value is None:
             raise RefusalError(node, REASON)
         graph = self.sinks.graph(owner_of(self.file, node))
@@ -57,7 +71,7 @@ class Islands:
         for inner in ast.walk(statement.value):
             if isinstance(inner, ast.Call) and graph.is_source(inner):
                 raise RefusalError(node, REASON)
-            if isinstance(inner, (ast.BinOp, ast.Call)) and self._is_other_product(inner):
+            if isinstance(inner, (ast.BinOp, ast.Call)) and inner is not node and self._is_other_product(inner):
                 raise RefusalError(node, REASON)
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load) and not self.file.resolve(inner):
                 names.append(inner)
@@ -65,9 +79,9 @@ class Islands:
         if matrix is None:
             raise RefusalError(node, REASON)
         self._done.add(statement)
-        factors = {id(inner) for factor in self._both(node) for inner in ast.walk(_unturned(factor))}
+        within = {id(inner) for factor in self._both(node) for inner in ast.walk(_unturned(factor))}
         for name in names:
-            is_factor = id(name) in factors
+            is_factor = id(name) in within and self._is_value(name)
             if is_factor or (self._is_value(name) and self.half.is_computed(name)):
                 self.editor.insert(self.file.span(name).end, ".float()")
         header = f"with torch.autocast(device_type={matrix.id}.device.type, enabled=False):"
@@ -81,17 +95,17 @@ class Islands:
         last = (names[0] if names else getattr(node.func, "attr", path_of(node.func))).rsplit(".", 1)[-1]
         if self.file.values.functions(node):
             return True
-        return bool(_factors(node, last)) and not is_gram(self.file, node, last)
+        return bool(factors(node, last)) and not is_gram(self.file, node, last)
 
     def _matrix(self, node: ast.Call | ast.BinOp) -> ast.Name | None:
         """The name of the matrix that a product multiplies by itself."""
-        factors = self._both(node)
-        matrix = _unturned(factors[0]) if factors else None
+        both = self._both(node)
+        matrix = _unturned(both[0]) if both else None
         return matrix if isinstance(matrix, ast.Name) else None
 
     def _both(self, node: ast.Call | ast.BinOp) -> list[ast.expr]:
         """The two factors of a product."""
-        return [node.left, node.right] if isinstance(node, ast.BinOp) else _factors(node, self._last(node))
+        return factors(node, "" if isinstance(node, ast.BinOp) else self._last(node))
 
     def _last(self, call: ast.Call) -> str:
         names = self.file.resolve(call.func)
@@ -102,17 +116,22 @@ class Islands:
         parent = self.file.parent(name)
         if isinstance(parent, ast.Attribute) and parent.attr in ("shape", "device", "dtype", "size", "dim", "ndim"):
             return False
+        above = self.file.parent(parent) if isinstance(parent, ast.Attribute) else None
+        if isinstance(parent, ast.Attribute) and parent.attr not in ("T", "mT") and not isinstance(above, ast.Call):
+            return False  # an object
         return not (isinstance(parent, ast.Call) and parent.func is name)
 
 
-def _factors(call: ast.Call, name: str) -> list[ast.expr]:
-    """The two factors of a product, empty where a call is none."""
+def factors(node: ast.Call | ast.BinOp, name: str) -> list[ast.expr]:
+    """The two factors of a `@` or of a call of the function `name`, empty where it is no product."""
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
     if name == "einsum":
-        return call.args[1:] if len(call.args) == 3 else []
-    factors = list(call.args) if name in _PRODUCTS else []
-    if len(factors) == 1 and isinstance(call.func, ast.Attribute):
-        factors.insert(0, call.func.value)
-    return factors
+        return node.args[1:] if len(node.args) == 3 else []
+    found = list(node.args) if name in _PRODUCTS else []
+    if len(found) == 1 and isinstance(node.func, ast.Attribute):
+        found.insert(0, node.func.value)
+    return found
 
 
 def _unturned(node: ast.expr) -> ast.expr:

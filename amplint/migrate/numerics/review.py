@@ -18,6 +18,7 @@ from amplint.migrate.numerics import (
     additions,
     angles,
     averages,
+    distances,
     gram,
     kernels,
     lambdas,
@@ -122,6 +123,8 @@ class Numerics:
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             if self._float16 and is_gram(self.file, node):
                 self._products.repair(node)
+            elif distances.is_part(self.file, node):
+                self._products.repair_if_alone(node)
         elif isinstance(node, (ast.BinOp, ast.AugAssign)):
             self._arithmetic(node)
         elif isinstance(node, ast.Assign) and any(isinstance(t, ast.Subscript) for t in node.targets):
@@ -285,6 +288,8 @@ class Numerics:
             raise RefusalError(call, f"`{name}` needs both tensors in one dtype")
         elif self._float16 and is_gram(self.file, call, name):
             self._products.repair(call)
+        elif distances.is_part(self.file, call, name):
+            self._products.repair_if_alone(call)
         elif self._float16 and name in ("gram_matrix", "gram") and not self.file.values.functions(call):
             raise RefusalError(call, gram.REASON)
 

@@ -98,7 +98,12 @@ def _is_sampler(facts: Facts, statement: ast.stmt) -> bool:
     forwards = [call for call in calls if id(call) in inside and facts.module_of(call) is not None]
     given = [value for call in forwards for value in (*call.args, *(k.value for k in call.keywords))]
     read = {path for value in given for path in paths_in(value)}
-    made = [(position(s), path) for s in statements_in(loop) for path, _, _ in assigned_paths(s) if path in read]
+    made = [
+        (position(s), path)
+        for s in statements_in(loop)
+        for path, value, _ in assigned_paths(s)
+        if path in read and value not in forwards  # a model hands its state to its next call so
+    ]
     first = {path for at, path in made if at < position(statement)} | set(paths_in(getattr(loop, "target", loop)))
     return any(at > position(statement) or (at == position(statement) and path not in first) for at, path in made)
 
