@@ -142,3 +142,18 @@ class TestLambdas:
     def test_their_masks_are_repaired(self) -> None:
         text = migrated(loop("f(p)", setup="f = lambda v: v.masked_fill(v < 0, -1e9).softmax(1).mean()"))
         assert "f = lambda v: v.float().masked_fill(v < 0, -1e9).softmax(1).mean()\n" in text
+
+
+@pytest.mark.parametrize("end", ["nn.Sequential(nn.Linear(2, 2), nn.Softplus())", "nn.Softplus()"])
+def test_a_softplus_layer_is_float32_on_cuda(end: str) -> None:
+    text = migrated(
+        f"""
+std = {end}
+for x, y in batches:
+    loss = torch.log(std(model(x)) + 1e-5).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    )
+    assert "        loss = torch.log(std(model(x)) + 1e-5).mean()\n" in text

@@ -135,6 +135,12 @@ class Origins(Sigmoids):
         softmax = all(isinstance(v, ast.Call) and "torch.nn.Softmax" in self.file.resolve(v.func) for v in made)
         return (bool(made) and softmax) or super()._is_layer(func)
 
+    def _made(self, call: ast.Call, index: Index) -> Found:
+        if "torch.nn.Softplus" in self.file.resolve(call.func) and not self._differences:
+            self.on_cuda = True
+            return []
+        return super()._made(call, index)
+
     def _module(self, node: ast.expr, index: Index = None) -> Found:
         found = super()._module(node, index)
         members = self._members(node) if found is None else None
