@@ -189,3 +189,33 @@ train([(data, data)])
 """
     )
     assert lines[-2:] == ["data = sample(2)", "train([(data, data)])"]
+
+
+PICKED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, data):
+        x, index = data
+        p = self.layer(x).exp()
+        total = self.total(p, index)
+        return p / (total + 1e-16)
+
+    def total(self, p, index):
+        sums = torch.zeros(p.shape, dtype=p.dtype, device=p.device)
+        return sums.index_select(0, index)
+
+net = Net().to(device)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y in batches:
+    loss = F.mse_loss(net((x, y)), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_what_is_picked_is_of_the_dtype_of_what_it_is_picked_from() -> None:
+    assert "        return p / (total + 1e-16)" in migrated(PICKED)

@@ -42,9 +42,10 @@ _PRODUCTS = frozenset(
 )  # fmt: skip
 _OF_ITSELF = frozenset(
     ("to", "type", "cuda", "cpu", "view", "reshape", "expand", "expand_as", "view_as", "repeat", "unsqueeze", "squeeze",
-     "detach", "clone", "contiguous", "transpose", "permute", "t", "flatten", "mean", "size", "chunk", "split")
+     "detach", "clone", "contiguous", "transpose", "permute", "t", "flatten", "mean", "size", "chunk", "split",
+     "gather", "index_select", "masked_select", "narrow", "select", "take")
 )  # fmt: skip
-"""The methods whose arguments are sizes, positions or devices."""
+"""The methods whose arguments are sizes, positions, masks or devices."""
 _MOVES = frozenset(("to", "cuda", "cpu", "train", "eval"))
 _OF_TENSORS = frozenset(
     ("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "new", "fill_", "zero_", "to", "cuda", "float",
