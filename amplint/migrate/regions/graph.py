@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.values import Function, path_of, returns
 from amplint.migrate.facts import Facts
+from amplint.migrate.regions import plain
 from amplint.migrate.regions.indirect import runs_model
 from amplint.migrate.regions.packed import is_packed
 from amplint.migrate.tree import (
@@ -28,25 +29,6 @@ from amplint.rewrite.statements import siblings
 if TYPE_CHECKING:
     from amplint.source import SourceFile
 
-_PLAIN_ATTRIBUTES = frozenset(("shape", "dtype", "device", "data", "ndim", "grad", "is_cuda", "requires_grad"))
-_PLAIN_METHODS = frozenset(
-    ("item", "detach", "detach_", "numpy", "tolist", "argmax", "argmin", "size", "dim", "numel", "eq", "ne", "gt",
-     "lt", "ge", "le", "nonzero", "isnan", "isfinite", "isinf", "any", "all", "new_zeros", "new_ones", "new_empty",
-     "new_full", "new_tensor", "bool", "long", "int", "byte", "get_device", "format", "backward", "sample", "sample_n",
-     "multinomial", "bernoulli")
-)  # fmt: skip
-_PLAIN_FUNCTIONS = frozenset(
-    ("len", "int", "float", "str", "bool", "print", "range", "isinstance", "format", "round", "type", "repr", "hasattr")
-)
-_PLAIN_TORCH = frozenset(
-    f"torch.{name}"
-    for name in (
-        "argmax", "argmin", "zeros_like", "ones_like", "rand_like", "randn_like", "eq", "isnan", "isfinite", "no_grad",
-        "numel", "full_like", "empty_like", "save", "multinomial", "bernoulli", "normal", "zeros", "ones", "empty",
-        "arange", "rand", "randn", "randint", "randperm", "eye", "linspace",
-    )
-)  # fmt: skip
-_OTHER_LIBRARIES = ("numpy.", "random.", "math.", "os.", "time.", "copy.")
 _DEPTH = 4
 
 
@@ -114,7 +96,7 @@ class Graph:
         if is_packed(self.file, node):
             return self.is_graph(node.value, depth)  # type: ignore[attr-defined]
         if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
-            if isinstance(node, ast.Attribute) and node.attr in _PLAIN_ATTRIBUTES:
+            if isinstance(node, ast.Attribute) and node.attr in plain.ATTRIBUTES:
                 return self._through and node.attr == "data" and self.is_graph(node.value, depth)
             return (
                 self.is_parameter(node)
@@ -122,7 +104,7 @@ class Graph:
                 or any(path == other or path.startswith(other + ".") for other in self.tainted)
             )
         if isinstance(node, ast.Attribute):
-            kept = node.attr not in _PLAIN_ATTRIBUTES or (self._through and node.attr == "data")
+            kept = node.attr not in plain.ATTRIBUTES or (self._through and node.attr == "data")
             return kept and self.is_graph(node.value, depth)
         if isinstance(node, ast.Call):
             return self._call_is_graph(node, depth)
@@ -161,17 +143,17 @@ class Graph:
     def _call_is_graph(self, call: ast.Call, depth: int) -> bool:
         func = call.func
         names = self.file.resolve(func)
-        if any(name in _PLAIN_TORCH or name.startswith(_OTHER_LIBRARIES) for name in names):
+        if any(name in plain.TORCH or name.startswith(plain.OTHER_LIBRARIES) for name in names):
             return False
         if (
             isinstance(func, ast.Attribute)
-            and func.attr in _PLAIN_METHODS
+            and func.attr in plain.METHODS
             and not names
             and self.facts.module_of(call) is None
             and not any(self._holds_source(function) for function in self.file.values.functions(call))
         ):
             return self._through and func.attr == "detach" and self.is_graph(func.value, depth)
-        if isinstance(func, ast.Name) and func.id in _PLAIN_FUNCTIONS:
+        if isinstance(func, ast.Name) and func.id in plain.FUNCTIONS:
             return False
         arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
         if any(isinstance(value, ast.ClassDef) for value in self.file.values.of(func)):
@@ -249,7 +231,7 @@ class Graph:
             return any(self._holds_source(function) for function in functions)
         if isinstance(func, ast.Attribute) and func.attr == "forward" and not names:
             return True  # of a module, or of an object around one
-        if isinstance(func, ast.Name) and (func.id in _PLAIN_FUNCTIONS or func.id[:1].isupper()):
+        if isinstance(func, ast.Name) and (func.id in plain.FUNCTIONS or func.id[:1].isupper()):
             return False
         return not names and any(self.facts.is_module(a) for a in call.args if isinstance(a, (ast.Name, ast.Attribute)))
 
