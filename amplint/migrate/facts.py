@@ -92,8 +92,7 @@ class Facts:
             if self.is_module_name(self.optimizer_names(node)):
                 return not self.is_loss(node)  # an entry of a dict that the file spells out
             node = node.value
-            made = [cls for element in self.file.values.elements(node) for cls in self.file.values.constructed(element)]
-            if made and all(isinstance(cls, ast.ClassDef) and self.is_module_class(cls) for cls in made):
+            if self._holds_modules(node):
                 return True
         path = path_of(node)
         if isinstance(node, ast.Attribute) and node.attr == "module":
@@ -121,7 +120,13 @@ class Facts:
         if isinstance(iterated, ast.Call) and path_of(iterated.func) in ("enumerate", "reversed") and iterated.args:
             iterated = iterated.args[0]
         made = self.file.values.constructed(iterated) if iterated is not None else ()
-        return bool(_LISTS.intersection(made))
+        return bool(_LISTS.intersection(made)) or (iterated is not None and self._holds_modules(iterated))
+
+    def _holds_modules(self, node: ast.expr) -> bool:
+        """Whether a list holds modules of the file, as it is written out or filled by `append`."""
+        elements = self.file.values.elements(node) or iteration.appended(self.file, node)
+        made = [cls for element in elements for cls in self.file.values.constructed(element)]
+        return bool(made) and all(isinstance(cls, ast.ClassDef) and self.is_module_class(cls) for cls in made)
 
     @staticmethod
     def is_module_name(names: tuple[str, ...]) -> bool:

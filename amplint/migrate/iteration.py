@@ -44,6 +44,21 @@ def collection_of(file: SourceFile, node: ast.expr) -> ast.expr | None:
     return iterated
 
 
+def appended(file: SourceFile, node: ast.expr) -> list[ast.expr]:
+    """What `append` puts into a list that goes by a name of one function, or by an attribute of one class."""
+    path, found = path_of(node), []
+    for use in file.names.attributes.get("append", ()) if path else ():
+        call = file.parent(use)
+        if path_of(use.value) != path or not isinstance(call, ast.Call) or call.func is not use or len(call.args) != 1:
+            continue
+        if path.startswith("self."):
+            is_same = file.values.enclosing_class(use) is file.values.enclosing_class(node)
+        else:
+            is_same = file.values.enclosing_function(use) is file.values.enclosing_function(node)
+        found += call.args if is_same else []
+    return found
+
+
 def is_over(loop: ast.stmt, step: ast.Call) -> bool:
     """Whether each round of a loop steps another optimizer: what is stepped hangs on the variable of the loop."""
     root = step.func.value  # type: ignore[attr-defined]

@@ -191,7 +191,7 @@ def _migrated(
     sinks.find()
     plan = _Plan(file, facts, sinks, options)
     plan.training()
-    evaluations = evaluation.find(facts, sinks)
+    evaluations = evaluation.find(facts, sinks, plan.numerics.functions)
     if with_evaluation:
         plan.evaluate(evaluations)
     plan.cover(states.left_over(facts, plan.kinds))

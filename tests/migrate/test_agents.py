@@ -219,3 +219,64 @@ for x, y in batches:
 
 def test_what_is_picked_is_of_the_dtype_of_what_it_is_picked_from() -> None:
     assert "        return p / (total + 1e-16)" in migrated(PICKED)
+
+
+ENSEMBLE = """
+class Critic(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.layer(x)
+
+class Ensemble:
+    def __init__(self, n):
+        self.n = n
+        self.critics, self.optimizers = [], []
+        for i in range(n):
+            critic = Critic().to(device)
+            self.critics.append(critic)
+        for i in range(n):
+            self.optimizers.append(torch.optim.Adam(self.critics[i].parameters()))
+
+    def target(self, x):
+        with torch.no_grad():
+            values = []
+            for critic in self.critics:
+                values.append(critic(x))
+            return 1 + torch.cat(values, 1).min(1, keepdim=True)[0]
+
+    def train(self, x):
+        goal = self.target(x)
+        values = []
+        for i in range(self.n):
+            values.append(self.critics[i](x))
+        loss = F.mse_loss(torch.cat(values, 1), goal.expand(8, self.n))
+        for i in range(self.n):
+            self.optimizers[i].zero_grad()
+        loss.backward()
+        for i in range(self.n):
+            self.optimizers[i].step()
+
+ensemble = Ensemble(3)
+for x, y in batches:
+    ensemble.train(x)
+"""
+
+
+def test_models_and_optimizers_in_lists_by_an_index() -> None:
+    text = "\n".join(migrated(ENSEMBLE))
+    assert (
+        "            goal = self.target(x)\n"
+        "            values = []\n"
+        "            for i in range(self.n):\n"
+        "                values.append(self.critics[i](x))\n"
+        "            loss = F.mse_loss(torch.cat(values, 1), goal.expand(8, self.n))\n"
+        "        for i in range(self.n):\n"
+        "            self.optimizers[i].zero_grad()\n"
+        "        self.scaler.scale(loss).backward()\n"
+        "        for i in range(self.n):\n"
+        "            self.scaler.step(self.optimizers[i])\n"
+        "        self.scaler.update()\n"
+    ) in text

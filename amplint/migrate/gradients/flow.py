@@ -223,8 +223,8 @@ class Gradients:
         return isinstance(loop, (ast.For, ast.AsyncFor)) and any(
             isinstance(node, ast.Attribute)
             and node.attr in ("step", "zero_grad")
-            and isinstance(node.value, ast.Name)
-            and loop_around(self.file, node.value) is loop
+            and isinstance(chosen := getattr(node.value, "slice", node.value), ast.Name)
+            and loop_around(self.file, chosen) is loop
             for node in walk(loop)
         )
 

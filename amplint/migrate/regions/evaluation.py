@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from amplint.facts.training import is_loss_name, losses, targets_of
@@ -54,11 +55,12 @@ class Evaluation(NamedTuple):
     module: str
 
 
-def find(facts: Facts, sinks: Sinks) -> list[Evaluation]:
-    """The evaluation loops of a file, each with its region or the reason for leaving it alone."""
+def find(facts: Facts, sinks: Sinks, reached: Collection[Function] = ()) -> list[Evaluation]:
+    """The evaluation loops of a file, each with its region or the reason for leaving it alone; functions that the
+    regions of training reach, as for targets, hold none."""
     found: list[Evaluation] = []
     for owner in (facts.file.tree, *facts.functions):
-        if owner in facts.module_inits:
+        if owner in facts.module_inits or owner in reached:
             continue
         statements = _forwards(facts, owner)
         seen: list[list[ast.stmt]] = []
