@@ -280,3 +280,54 @@ def test_models_and_optimizers_in_lists_by_an_index() -> None:
         "            self.scaler.step(self.optimizers[i])\n"
         "        self.scaler.update()\n"
     ) in text
+
+
+def test_a_mask_on_what_a_helper_returned_among_others() -> None:
+    text = "\n".join(
+        migrated(
+            """
+def both(x):
+    return model(x), model(-x)
+
+for x, y in batches:
+    out, best = both(x)
+    best[y == 0] = -9999999
+    loss = F.mse_loss(out, best.max(1, keepdim=True)[0].detach())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+        )
+    )
+    assert "        best = best.float()\n        best[y == 0] = -9999999\n" in text
+
+
+SOLVER = """
+def solve(f, y, end):
+    t, h = 0.0, 0.1
+    while t < end:
+        new = y + h * f(y)
+        error = (new - y).pow(2).mean().sqrt().item()
+        if error < 1e-5:
+            {accept}
+        h = h * min(5.0, 0.9 * error)
+    return y
+
+for x, y in batches:
+    loss = F.mse_loss(model(solve(lambda z: z, x, 1.0)), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("accept", "line"), [("t, y = t + h, new", 15), ("y = new\n            t += h", 16)])
+def test_a_solver_that_adapts_its_steps_is_refused(accept: str, line: int) -> None:
+    assert refusal(SOLVER.format(accept=accept)) == (
+        f"line {line}: steps are chosen here by an error that half precision rounds away; keep the solver in float32"
+    )
+
+
+def test_a_solver_with_fixed_steps_is_none() -> None:
+    lines = migrated(SOLVER.format(accept="t, y = t + 0.1, new"))
+    assert "        loss = F.mse_loss(model(solve(lambda z: z, x, 1.0)), y)" in lines

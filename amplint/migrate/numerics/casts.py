@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from amplint.migrate.editor import Editor
 from amplint.migrate.model import RefusalError
+from amplint.migrate.tree import owner_of
 from amplint.model import Span
 
 if TYPE_CHECKING:
+    from amplint.migrate.regions.sinks import Sinks
     from amplint.source import SourceFile
 
 
@@ -40,3 +42,18 @@ class Casts:
             self.editor.insert(span.end, ").float()")
         else:
             raise RefusalError(value, "this value must be float32, and can't be given `.float()`; give it a name first")
+
+
+def is_unpacked(file: SourceFile, sinks: Sinks, name: ast.Name, at: ast.stmt) -> bool:
+    """Whether a name is unpacked from what calls return, and no other name of its function gets the tensor."""
+    owner = owner_of(file, name)
+    made = {statement for statement, _ in sinks.graph(owner).reaching(name.id, at)}
+    uses = [file.parent(use) for use in file.names.loads.get(name.id, ()) if owner_of(file, use) is owner]
+    if not made or any(isinstance(use, (ast.Assign, ast.Tuple, ast.List)) for use in uses):
+        return False
+    return all(
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.value, ast.Call)
+        and isinstance(statement.targets[0], ast.Tuple)
+        for statement in made
+    )

@@ -27,8 +27,9 @@ from amplint.migrate.numerics import (
     norms,
     products,
     recursions,
+    solvers,
 )
-from amplint.migrate.numerics.casts import Casts
+from amplint.migrate.numerics.casts import Casts, is_unpacked
 from amplint.migrate.numerics.constants import is_beyond_float16, number
 from amplint.migrate.numerics.gram import is_gram
 from amplint.migrate.numerics.half import HalfValues
@@ -100,6 +101,7 @@ class Numerics:
         for value in lambdas.reached(self.file, nodes):
             nodes += ast.walk(value.body)
         recursions.check(self.file, nodes)
+        solvers.check(nodes)
         autograd_functions.check(self.file, nodes, self.half.is_computed)
         if self._float16:
             averages.check(self.facts)
@@ -194,6 +196,10 @@ class Numerics:
         """Let the only value of a name that is written into be float32 from the start."""
         bindings = self.file.names.lookup(target) if isinstance(target, ast.Name) else []
         made = [binding.node for binding in bindings]
+        statement = self.file.statement(assign)
+        if isinstance(target, ast.Name) and is_unpacked(self.file, self.sinks, target, statement):
+            self.editor.insert_inside(statement, f"{target.id} = {target.id}.float()")
+            return
         if (
             len(made) != 1
             or not isinstance(made[0], ast.Assign)
