@@ -40,7 +40,7 @@ from amplint.migrate.regions.penalties import Penalties, screen_gradients
 from amplint.migrate.regions.runs import Run, Runs
 from amplint.migrate.regions.sinks import Sinks
 from amplint.migrate.scalers import checkpoints
-from amplint.migrate.scalers.making import DTYPE_FUNCTION, Scalers, free_name
+from amplint.migrate.scalers.making import DTYPE_CODE, DTYPE_FUNCTION, Scalers, free_name
 from amplint.migrate.screening import screen, watched_gradients
 from amplint.migrate.tree import LOOPS, chain, owner_of, walk
 from amplint.model import Applicability, Edit, Fix
@@ -52,13 +52,6 @@ UNSAVED_REASON = (
     "save and load its state_dict() beside the optimizer's"
 )
 _NO_GPU = "nothing in this script is put on a GPU yet; autocast takes effect when the model and the data are"
-_DTYPE_CODE = f'''
-
-def {DTYPE_FUNCTION}():
-    """bfloat16 where the GPU has it, else float16."""
-    if torch.cuda.is_available() and torch.cuda.is_bf16_supported():
-        return torch.bfloat16
-    return torch.float16'''
 _OF_TORCH = re.compile(r"\btorch\.(?=(?:autocast|amp|cuda|device|float16|bfloat16)\b)")
 _AUTOCAST_SINCE = (1, 10)
 _SHARED_LINES = 200
@@ -433,7 +426,7 @@ class _Plan:
         imports = [s for s in self.file.tree.body if isinstance(s, (ast.Import, ast.ImportFrom))]
         if not imports:
             raise RefusalError(self.file.tree, "torch is not imported")
-        self.editor.insert_after(imports[-1], _DTYPE_CODE.replace("    ", self.editor.unit()))
+        self.editor.insert_after(imports[-1], DTYPE_CODE.replace("    ", self.editor.unit()))
 
 
 def region_header(device: devices.Device, options: Options, enabled: str, *, cached: bool = True) -> str:

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 DTYPE_FUNCTION = "amp_dtype"
 """The function that a migration with --dtype auto adds."""
+DTYPE_CODE = f'''
+
+def {DTYPE_FUNCTION}():
+    """bfloat16 where the GPU has it, else float16."""
+    if torch.cuda.is_available() and torch.cuda.is_bf16_supported():
+        return torch.bfloat16
+    return torch.float16'''
 _DEVICE_SCALER_SINCE = (2, 3)
 """The first torch with `torch.amp.GradScaler(device)`."""
 
