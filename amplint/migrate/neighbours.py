@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _FOREIGN = frozenset(("torch", "torchvision", "numpy", "timm", "transformers", "scipy", "sklearn"))
 _LOSS = re.compile(r"loss|criter|penal|dist|objective|energy", re.I)
 """The names of functions that are handed on to be called with outputs."""
+_SPARSE = "sparse products have no half-precision kernel on CUDA"
 _TAKEN = "gradients are taken there under the region, unscaled; give `amplint migrate` that file too"
 _HOPS = 3
 _ABOVE = 3
@@ -60,6 +61,7 @@ class Neighbours:
                     raise self._first(use, other, RefusalError(definition, CUSTOM))
         for call in self.file.names.calls:
             for other, definition in self._definitions(self.file, call.func, _HOPS):
+                self._check_sparse(call, other, definition)
                 for run in self._run(other, definition, id(call) in called, methods):
                     self._check(call, other, run)
                     self._check_taken(call, other, run, methods)
@@ -82,6 +84,17 @@ class Neighbours:
         names = {"__call__", *methods}
         members = [member for base in other.values.lineage(definition) for member in base.body]
         return [member for member in members if isinstance(member, FUNCTIONS) and member.name in names]
+
+    def _check_sparse(self, call: ast.Call, other: SourceFile, definition: Definition) -> None:
+        """Raise `RefusalError` where a function of another file, for data as well, makes sparse tensors."""
+        if not isinstance(definition, FUNCTIONS):
+            return
+        for file, reached in self._reached(other, definition).items():
+            for node in (node for entry in reached if isinstance(entry, FUNCTIONS) for node in ast.walk(entry)):
+                names = file.resolve(node) if isinstance(node, ast.Attribute) else ()
+                to_sparse = isinstance(node, ast.Attribute) and node.attr == "to_sparse"
+                if to_sparse or any(name.startswith("torch.sparse") for name in names):
+                    raise self._first(call, file, RefusalError(node, _SPARSE))
 
     def check_gradients(self, hands_out: Callable[[ast.AST], bool]) -> None:
         """Read the functions and objects of other files that get what holds gradients, in the calls of which

@@ -75,6 +75,19 @@ def test_an_object_that_got_the_model(setup: str, unscaled: bool) -> None:
     assert ("    scaler.unscale_(optimizer)\n    fgm.restore()\n" in text) == unscaled
 
 
+def test_what_decides_on_a_step_out_of_view_is_refused() -> None:
+    loop = LOOP.replace("    {}\n    optimizer.step()\n", "    if utils.valid(model):\n        optimizer.step()\n")
+    assert UNSEEN in refusal(IMPORTS + loop)
+
+
+def test_a_layer_of_a_model_out_of_view() -> None:
+    setup = "net = utils.Net().to(device)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+    loop = LOOP.replace("model", "net").replace("optimizer", "opt")
+    text = migrated(IMPORTS + setup + loop.format("utils.log_gradients(net.fc)"))
+    assert "    scaler.unscale_(opt)\n    utils.log_gradients(net.fc)\n" in text
+    assert "unscale_" not in migrated(IMPORTS + setup + loop.format("utils.log(net.name)"))
+
+
 def test_an_attack_on_weights_by_their_gradients_is_refused() -> None:
     attack = "fgm.attack()\n    F.mse_loss(model(x), y).backward()"
     assert "gradients" in refusal(IMPORTS + "fgm = utils.FGM(model)" + LOOP.format(attack))

@@ -352,3 +352,39 @@ for x, y in batches:
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
     (loop,) = migrate_source(script, str(tmp_path / "train.py")).loops
     assert f"whose line {reason}" in loop.reason if reason else loop.status == "migrated", loop
+
+
+@pytest.mark.parametrize(
+    ("made", "refused"),
+    [
+        ("torch.sparse.FloatTensor(i, v, (9, 9))", True),
+        ("torch.sparse_coo_tensor(i, v)", True),
+        ("v.to_sparse()", True),
+        ("v.to_dense()", False),
+    ],
+)
+def test_data_of_another_file_that_is_sparse(tmp_path: Path, made: str, refused: bool) -> None:
+    data = (
+        f"import torch\n\n\ndef adjacency(i, v):\n    return {made}\n\n\ndef load(path):\n    return adjacency(*path)\n"
+    )
+    (tmp_path / "data.py").write_text(data, encoding="utf-8")
+    script = """\
+import torch
+from data import load
+
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+model = torch.nn.Linear(4, 2).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+adj = load("cora").to(device)
+for x, y in batches:
+    loss = torch.matmul(adj, model(x)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+    (tmp_path / "train.py").write_text(script, encoding="utf-8")
+    (loop,) = migrate_source(script, str(tmp_path / "train.py")).loops
+    reason = (
+        "line 7: this runs `data.py`, whose line 5 must be adapted first: sparse products have no half-precision kernel"
+    )
+    assert loop.reason.startswith(reason) if refused else loop.status == "migrated", loop

@@ -85,7 +85,8 @@ class Strangers:
     def _hands_out(self, call: ast.Call) -> bool:
         func = call.func
         last = path_of(func).rsplit(".", 1)[-1] or getattr(func, "attr", "")
-        if self._is_seen(call) or (_HARMLESS_NAME.search(last) and "grad" not in last.lower()):
+        is_harmless = _HARMLESS_NAME.search(last) and "grad" not in last.lower() and not self._decides(call)
+        if self._is_seen(call) or is_harmless:
             return False
         if isinstance(func, ast.Attribute) and self.facts.is_module(func.value):
             # A method of a module: what it does to its own gradients is told by its name alone.
@@ -97,7 +98,26 @@ class Strangers:
         arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
         if any(self._holds_gradients(a) or (is_self(a) and self._owner_trains(call)) for a in arguments):
             return True
+        if _CHANGES_GRADIENTS.search(last) and any(
+            isinstance(a, ast.Attribute) and self._is_part(a) for a in arguments
+        ):
+            return True
         return isinstance(func, ast.Attribute) and self._has_model(func.value)
+
+    def _decides(self, call: ast.Call) -> bool:
+        """Whether a call decides if a step is taken: `if valid(model): optimizer.step()`."""
+        statement = self.file.statement(call)
+        return (
+            isinstance(statement, ast.If)
+            and any(node is call for node in ast.walk(statement.test))
+            and any(self._takes_step(node) for inner in statement.body for node in walk(inner))
+        )
+
+    def _is_part(self, node: ast.Attribute) -> bool:
+        """Whether an attribute may be a layer of a module whose class is not in view."""
+        made = self.file.values.constructed(node.value)
+        seen = any(isinstance(cls, ast.ClassDef) for cls in made)
+        return self.facts.is_module(node.value) and not seen and node.attr not in ("training", "device", "config")
 
     def _has_model(self, node: ast.expr) -> bool:
         """Whether an object was made with a model or its parameters, by a class of the project that is not in view:
