@@ -19,6 +19,7 @@ from amplint.files import (
     decode,
     read,
     write_atomically,
+    write_together,
 )
 
 
@@ -235,3 +236,38 @@ def test_a_read_only_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(FileError, match=r"^can't be written: it is read-only$"):
         write_atomically(str(path), b"new")
     assert path.read_bytes() == b"old"
+
+
+def test_several_files_are_written_together(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("a.py", "b.py")]
+    for name in names:
+        Path(name).write_bytes(b"old")
+    write_together([(name, b"new", b"old") for name in names])
+    assert [Path(name).read_bytes() for name in names] == [b"new", b"new"]
+
+
+def test_of_several_files_none_is_written_where_one_changed(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("a.py", "b.py")]
+    Path(names[0]).write_bytes(b"old")
+    Path(names[1]).write_bytes(b"other")
+    with pytest.raises(FileChangedError, match=r"b\.py changed on disk"):
+        write_together([(name, b"new", b"old") for name in names])
+    assert [Path(name).read_bytes() for name in names] == [b"old", b"other"]
+
+
+def test_of_several_files_those_written_get_their_content_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [str(tmp_path / name) for name in ("a.py", "b.py")]
+    for name in names:
+        Path(name).write_bytes(b"old")
+    replace = os.replace
+
+    def fails(source: str, target: str) -> None:
+        if target.endswith("b.py"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(FileError, match=r"b\.py can't be written: no space left on device; none of its group"):
+        write_together([(name, b"new", b"old") for name in names])
+    assert [Path(name).read_bytes() for name in names] == [b"old", b"old"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.py", "b.py"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from amplint.cli import main
 from amplint.migrate.linking import callers
 from amplint.migrate.linking.migration import migrate_files
 from amplint.migrate.model import MigrationResult, Options
@@ -584,3 +586,22 @@ def test_a_method_of_a_class_is_not_called_by_files_that_can_have_no_object_of_i
     assert reasons(migrate(files, ["main.py"])) == [
         "main.py: `other.py` calls what would change here; give both: `amplint migrate other.py main.py`"
     ]
+
+
+def test_command_writes_both_files_or_none(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("main.py", MAIN), ("engine.py", ENGINE)):
+        Path(name).write_text(text, encoding="utf-8")
+    with monkeypatch.context() as patched:
+        patched.setattr("amplint.files.os.access", lambda path, mode: not path.endswith("main.py"))
+        assert main(["migrate", "--apply", "."]) == 2
+    assert (Path("main.py").read_text(), Path("engine.py").read_text()) == (MAIN, ENGINE)
+    assert "amplint: engine.py and main.py: main.py can't be written: it is read-only" in capsys.readouterr().err
+    assert main(["migrate", "--output-format", "json", "--apply", "."]) == 0
+    assert (Path("main.py").read_text(), Path("engine.py").read_text()) == (MAIN_AFTER, ENGINE_AFTER)
+    entries = json.loads(capsys.readouterr().out)
+    assert [(entry["file"], entry["line"], bool(entry["edits"])) for entry in entries] == [
+        ("engine.py", 6, True),
+        ("engine.py", 22, True),
+        ("main.py", 11, True),
+    ]
+    assert main(["check", "."]) == 0
