@@ -279,7 +279,8 @@ class Facts:
     def steps_no_parameters(self, node: ast.expr) -> bool:
         """Whether what has a `step` is surely no optimizer: a schedule, an environment."""
         names = self.optimizer_names(node)
-        last = base_path(node).rsplit(".", 1)[-1]
+        iterated = self.iterated(node) if isinstance(node, ast.Name) else None
+        last = base_path(node if iterated is None else iterated).rsplit(".", 1)[-1]
         others = ("lr_scheduler" in n or "swa_utils" in n or n.startswith("gym") for n in names)
         return bool(_NOT_OPTIMIZER.search(last)) or any(others) or self._is_schedule(node)
 

@@ -137,6 +137,14 @@ def test_training_that_has_converged_may_end() -> None:
     assert "scaler.step(optimizer)" in migrated(text.removesuffix("    optimizer.step()\n"))
 
 
+def test_training_may_end_where_the_mean_of_an_epoch_is_small() -> None:
+    text = LOOP.format(use=NORM + "history.append(norm.item())")
+    assert "scaler.step(optimizer)" in migrated(
+        f"for epoch in range(3):\n    history = []\n{text.replace(chr(10), chr(10) + '    ')}\n"
+        "    if sum(history) / len(history) < 1e-5:\n        break\n"
+    )
+
+
 def test_gradients_that_must_be_finite() -> None:
     text = LOOP.format(use=PARAMETERS + "assert torch.isfinite(p.grad).all()")
     assert "infinite gradients stop the script here" in refusal(text)

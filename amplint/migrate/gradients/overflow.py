@@ -135,6 +135,8 @@ def _is_one(node: ast.AST, parameters: set[str]) -> bool:
 
 def _is_steered(facts: Facts, statement: ast.stmt, kept: Derived, owner: Owner) -> bool:
     """Whether what is kept of earlier gradients sets the limit of a clip, a rate, a loss, or what is done next."""
+    if isinstance(statement, ast.If) and _is_small(statement.test, kept, owner):
+        return False
     if isinstance(statement, (ast.If, ast.While)):
         inside = [node for block in blocks(statement) for member in block for node in walk(member)]
         return kept.has(statement.test, owner) and any(_decides(facts, node) for node in inside)
