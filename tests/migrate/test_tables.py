@@ -142,3 +142,41 @@ def test_an_optimizer_without_parameters_may_not_step(test: str) -> None:
     assert reason(EMPTY.format(test=test)) == (
         "line 24: this may step an optimizer that has no parameters, which is an error under a scaler"
     )
+
+
+@pytest.mark.parametrize("made", ["{k: torch.optim.SGD(m.parameters(), lr=0.1) for k, m in parts.items()}", "SPELT"])
+def test_optimizers_of_a_table_by_their_keys(made: str) -> None:
+    made = made.replace("SPELT", '{"a": optimizer, "b": torch.optim.SGD(head.parameters(), lr=0.1)}')
+    lines = migrated(
+        f"""
+head = nn.Linear(2, 2).to(device)
+parts = {{"a": model, "b": head}}
+opts = {made}
+for x, y in batches:
+    for key in opts:
+        opts[key].zero_grad()
+    loss = F.mse_loss(head(model(x)), y)
+    loss.backward()
+    for key in opts:
+        opts[key].step()
+"""
+    )
+    assert lines[-3:] == ["    for key in opts:", "        scaler.step(opts[key])", "    scaler.update()"]
+
+
+def test_rounds_that_add_gradients_to_those_of_other_rounds_are_refused() -> None:
+    body = """
+head = nn.Linear(2, 2).to(device)
+opts = [optimizer, torch.optim.SGD(head.parameters(), lr=0.1)]
+for x, y in batches:
+    for opt in opts:
+        opt.zero_grad()
+    for opt in opts:
+        loss = F.mse_loss(head(model(x)), y)
+        loss.backward()
+        opt.step()
+"""
+    assert reason(body).startswith("line 17: ")
+    apart = body.replace("    for opt in opts:\n        opt.zero_grad()\n", "", 1)
+    lines = migrated(apart.replace("        loss =", "        opt.zero_grad()\n        loss ="))
+    assert lines[-2:] == ["        scaler.step(opt)", "        scaler.update()"]

@@ -36,7 +36,7 @@ from amplint.migrate.gradients.stages import (
 from amplint.migrate.iteration import loop_around
 from amplint.migrate.model import RefusalError
 from amplint.migrate.regions.sinks import Sinks
-from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, header, owner_of, statements_in, walk
+from amplint.migrate.tree import FUNCTIONS, LOOPS, blocks, chain, header, owner_of, position, statements_in, walk
 from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
@@ -219,13 +219,23 @@ class Gradients:
         return Flow(join(rest.ends, flow.breaks), rest.breaks, rest.continues, join(rest.returns, flow.returns))
 
     def _is_over_optimizers(self, loop: ast.stmt) -> bool:
-        """Whether each round of a loop is about another optimizer; its events are then about all of them."""
-        return isinstance(loop, (ast.For, ast.AsyncFor)) and any(
-            isinstance(node, ast.Attribute)
-            and node.attr in ("step", "zero_grad")
-            and isinstance(chosen := getattr(node.value, "slice", node.value), ast.Name)
+        """Whether each round of a loop is about another optimizer, or one of a table; its events are then about all of
+        them. Where a round goes backward, it must reset gradients first: those of other rounds reach it else."""
+        if not isinstance(loop, (ast.For, ast.AsyncFor)):
+            return False
+        uses = [n for n in walk(loop) if isinstance(n, ast.Attribute) and n.attr in ("step", "zero_grad")]
+        backward = [
+            position(n)
+            for n in walk(loop)
+            if isinstance(n, ast.Call)
+            and (n in self.facts.backwards or any(f in self._functions for f in self.file.values.functions(n)))
+        ]
+        if backward and not any(use.attr == "zero_grad" and position(use) < min(backward) for use in uses):
+            return False
+        return any(
+            isinstance(chosen := getattr(use.value, "slice", use.value), ast.Name)
             and loop_around(self.file, chosen) is loop
-            for node in walk(loop)
+            for use in uses
         )
 
     # -- events -------------------------------------------------------------------------------------------------------
