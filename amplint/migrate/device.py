@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from amplint.calls.kinds import BOOL, DEVICE, Classifier, only
 from amplint.facts.values import path_of, returns
 from amplint.migrate.tree import FUNCTIONS, position, walk
+from amplint.rewrite.statements import siblings
 
 if TYPE_CHECKING:
     from amplint.migrate.facts import Facts
@@ -102,22 +103,35 @@ def made_behind(facts: Facts, at: ast.stmt) -> ast.stmt | None:
     return min((s for s in made if file.values.enclosing_function(s) is owner), key=position, default=None)
 
 
-def _named(file: SourceFile, owner: ast.AST, at: ast.stmt) -> ast.expr | None:
-    """The expression of the device that is in view at a statement: what tensors go to, or a name that says so."""
+def named_behind(facts: Facts, at: ast.stmt) -> ast.stmt | None:
+    """The statement behind another one of its block that gives the device its name, where none is in view before."""
+    file = facts.file
+    owner = file.values.enclosing_function(at) or file.tree
+    if _named(file, owner, at) is not None:
+        return None
+    for target in _targets(owner):
+        bindings = file.names.lookup(target) if isinstance(target, ast.Name) else ()
+        if len(bindings) == 1 and not isinstance(bindings[0].node, ast.arg):
+            made = file.statement(bindings[0].node)
+            if made in siblings(file, at) and position(made) > position(at):
+                return made
+    return None
+
+
+def _targets(owner: ast.AST) -> list[ast.expr]:
+    """The names of devices that tensors and models go to in a function or a module."""
     used: list[ast.expr] = []
     for node in walk(owner) if not isinstance(owner, ast.Module) else ast.walk(owner):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "to" and node.args:
-            target = node.args[0]
-            if path_of(target) and _DEVICE.search(path_of(target)):
-                used.append(target)
-        elif (
-            isinstance(node, ast.keyword)
-            and node.arg == "device"
-            and path_of(node.value)
-            and _DEVICE.search(path_of(node.value))
-        ):
+            used.append(node.args[0])
+        elif isinstance(node, ast.keyword) and node.arg == "device":
             used.append(node.value)
-    for expression in used:
+    return [target for target in used if path_of(target) and _DEVICE.search(path_of(target))]
+
+
+def _named(file: SourceFile, owner: ast.AST, at: ast.stmt) -> ast.expr | None:
+    """The expression of the device that is in view at a statement: what tensors go to, or a name that says so."""
+    for expression in _targets(owner):
         if _visible(file, expression, at):
             return expression
     for name, uses in file.names.loads.items():
@@ -195,7 +209,8 @@ def _visible(file: SourceFile, expression: ast.expr, at: ast.stmt) -> bool:
     same_scope = file.values.enclosing_function(scope) is file.values.enclosing_function(at)
     if isinstance(scope, ast.arg):
         return True
-    return not same_scope or all(position(b.node) < position(at) for b in here_bindings)
+    # A name that the statement itself gives a value is there behind it.
+    return not same_scope or all(position(b.node) <= position(at) for b in here_bindings)
 
 
 def _lookup(file: SourceFile, name: str, at: ast.stmt) -> tuple:  # type: ignore[type-arg]

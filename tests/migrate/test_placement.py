@@ -295,3 +295,19 @@ class Solver:
 def test_a_helper_that_moves_things_says_by_its_argument_whether_it_does(other: str, enabled: str) -> None:
     text = migrate_source(MOVED.format(other=other), "train.py").text
     assert f'        self.scaler = torch.amp.GradScaler("cuda", enabled={enabled})\n' in text
+
+
+NAMED_LATE = HEAD.replace('device = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n', "").replace(
+    ".to(device)", ""
+)
+NAMES_DEVICE = 'device = torch.device("cuda" if torch.cuda.is_available() and not args.cpu else "cpu")\n'
+
+
+def test_it_is_made_behind_the_device_that_is_named_after_the_optimizer() -> None:
+    """Else the scaler would be on, and with it a region on the CPU, where the user asks for the CPU beside a GPU."""
+    text = (
+        NAMED_LATE + NAMES_DEVICE + "model.to(device)\n" + LOOP.replace("net(", "model(").replace("opt.", "optimizer.")
+    )
+    result = migrate_source(text, "train.py")
+    assert f"{NAMES_DEVICE}{SCALER}\nmodel.to(device)\n" in result.text
+    assert "device_type=device.type, dtype=torch.float16, enabled=scaler.is_enabled()" in result.text

@@ -94,3 +94,33 @@ def test_other_parts_of_what_a_model_returns_stay_integers(used: str, last: str)
     if "best" in last:
         body = body.replace("    out = model(x)", "    out, best = model(x)")
     assert migrated(body).endswith(f"    {last}\n")
+
+
+def test_an_output_is_cast_for_numpy_once() -> None:
+    """Also where it is known to be of half precision by its name, and by what it is computed of."""
+    body = """
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.RNN(4, 4, batch_first=True)
+        self.out = nn.Linear(4, 4)
+
+    def forward(self, x, state):
+        out, state = self.rnn(x, state)
+        return torch.stack([self.out(out[:, t]) for t in range(out.size(1))], dim=1), state
+
+rnn = Recurrent().to(device)
+optimizer = torch.optim.SGD(rnn.parameters(), lr=0.1)
+state = None
+for x, y in batches:
+    out, state = rnn(x, state)
+    state = state.data
+    loss = F.mse_loss(out, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    print(out.data.numpy().sum(), torch.softmax(out, 1).detach().numpy())
+"""
+    assert migrated(body).endswith(
+        "    print(out.float().data.numpy().sum(), torch.softmax(out.float(), 1).detach().numpy())\n"
+    )

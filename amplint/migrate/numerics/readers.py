@@ -82,7 +82,8 @@ def cast_for_readers(facts: Facts, editor: Editor, runs: list[Run], half: HalfVa
                 if not any(_is_other_part(half, value, place) for value in file.values.of(node)):
                     write(tensor)
     for use in file.names.attributes.get("numpy", ()):
-        if any(node in done for node in ast.walk(use.value)):
+        parts = [node for node in ast.walk(use.value) if isinstance(node, ast.expr)]
+        if any(node in done or file.span(node).end in cast for node in parts):
             continue
         if half.is_computed(use.value, anywhere=True, sampled=False):
             write(use.value)

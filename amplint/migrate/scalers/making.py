@@ -12,7 +12,7 @@ from amplint.migrate.facts import Facts
 from amplint.migrate.flags import Switch
 from amplint.migrate.model import Options, RefusalError
 from amplint.migrate.scalers import arguments, objects
-from amplint.migrate.scalers.placement import Place, places
+from amplint.migrate.scalers.placement import Place, is_before, places
 from amplint.migrate.tree import base_path, common_block, is_none, lift, loops_of, statements_in, walk
 from amplint.rewrite.statements import siblings
 
@@ -335,16 +335,21 @@ class Scalers:
         for owner, makers in self.made.items():
             text = self._texts[owner, ""]
             for place in places(self.file, makers, self._uses.get(owner, [])):
-                statement = self._behind_device(place, self._last_move(place))
+                statement = self._behind_device(place, self._last_move(place), self._uses.get(owner, []))
                 line = f"{text} = {self._constructor(statement, place.makers)}"
                 if place.before:
                     self.editor.insert_before(statement, line)
                 else:
                     self.editor.insert_after(statement, line)
 
-    def _behind_device(self, place: Place, statement: ast.stmt) -> ast.stmt:
+    def _behind_device(self, place: Place, statement: ast.stmt, uses: list[ast.stmt]) -> ast.stmt:
         """A statement, or a later one of its block that first gives the device, which the scaler asks for, a value."""
-        made = None if self.options.device else devices.made_behind(self.facts, statement)
+        if self.options.device:
+            return statement
+        named = None if place.before else devices.named_behind(self.facts, statement)
+        if named is not None and all(is_before(self.file, Place(named, False, place.makers), use) for use in uses):
+            return named
+        made = devices.made_behind(self.facts, statement)
         if made is None:
             return statement
         block = siblings(self.file, statement)

@@ -36,23 +36,23 @@ def places(file: SourceFile, makers: set[ast.stmt], uses: list[ast.stmt]) -> lis
     loops = loops_of(file, last)
     if loops:
         place = Place(loops[-1], True, tuple(ordered))
-        early = next((use for use in uses if not _is_before(file, place, use)), None)
+        early = next((use for use in uses if not is_before(file, place, use)), None)
         if early is not None:
             raise RefusalError(early, "the optimizer is used before it is made")
         return [place]
     for statement in (last, ordered[0], *reversed(members)):
         place = Place(statement, False, tuple(ordered))
-        if not loops_of(file, statement) and all(_is_before(file, place, use) for use in uses):
+        if not loops_of(file, statement) and all(is_before(file, place, use) for use in uses):
             return [place]
     each = [Place(maker, False, (maker,)) for maker in ordered if not loops_of(file, maker)]
-    needed = [place for place in each if any(_is_before(file, place, use) for use in uses)]
+    needed = [place for place in each if any(is_before(file, place, use) for use in uses)]
     for use in uses:
-        if not any(_is_before(file, place, use) for place in needed):
+        if not any(is_before(file, place, use) for place in needed):
             raise RefusalError(use, "the optimizer is used before it is made, or in a branch in which it is not made")
     return needed
 
 
-def _is_before(file: SourceFile, place: Place, use: ast.stmt) -> bool:
+def is_before(file: SourceFile, place: Place, use: ast.stmt) -> bool:
     """Whether the place has been passed whenever a use is reached."""
     block = siblings(file, place.statement)
     member = lift(file, use, block)
