@@ -151,9 +151,9 @@ def test_a_class_with_slots_is_refused() -> None:
     assert refusal(body) == "line 9: the class has `__slots__`, none of them for a scaler"
 
 
-def test_interpolation_with_float32_is_refused_and_an_average_of_weights_is_not() -> None:
-    body = TRAIN.replace("model(x)", "torch.lerp(y, model(x), 0.5)")
-    assert refusal(body).endswith("`lerp` needs all tensors in one dtype; write the interpolation out")
+def test_interpolation_in_place_is_refused_and_an_average_of_weights_is_not() -> None:
+    body = TRAIN.replace("model(x)", "model(x).lerp_(y, 0.5)")
+    assert refusal(body).endswith("`lerp_` needs all tensors in one dtype; write the interpolation out")
     average = (
         "    with torch.no_grad():\n        for p, q in zip(old, model.parameters()):\n            p.lerp_(q, 0.1)\n"
     )

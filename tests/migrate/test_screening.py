@@ -145,7 +145,7 @@ def test_is_left(body: str) -> None:
         ),
         ("DEBUG = True\nif DEBUG:\n    torch.autograd.set_detect_anomaly(True)\n" + LOOP, ANOMALY),
         (LOOP.replace("F.mse_loss(out, y)", "torch.fft.fft(out).abs().mean()"), FOURIER),
-        (LOOP.replace("F.mse_loss(out, y)", "torch.linalg.det(out)"), LINALG),
+        (LOOP.replace("F.mse_loss(out, y)", "torch.linalg.eig(out)[0].abs().sum()"), LINALG),
         (AFTER.format("print(torch.linalg.svdvals(out))"), LINALG),
         (
             "class Net(nn.Module):\n    def forward(self, x):\n        self.seen = model(x)\n        return x\n\n"

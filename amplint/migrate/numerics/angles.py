@@ -1,5 +1,5 @@
 """Angles and square roots of cosines: `acos(c)` and `sqrt(1 - c**2)` are NaN where rounding has left `c` beyond 1, as
-half precision does far more often than float32."""
+half precision does far more often than float32. The product that makes the cosine runs in float32."""
 
 from __future__ import annotations
 
@@ -23,21 +23,26 @@ _REASON = (
 )
 
 
-def check(file: SourceFile, half: HalfValues, call: ast.Call, name: str) -> None:
-    """Raise `RefusalError` where a call takes an angle, or the root of what is left of 1, of rounded values."""
+def rounded(file: SourceFile, half: HalfValues, call: ast.Call, name: str) -> ast.expr | None:
+    """What a call takes an angle of, or the root of what is left of 1, where half precision may have rounded it."""
     names = file.resolve(call.func)
     if (names and not names[0].startswith("torch")) or name not in _ANGLES | _ROOTS:
-        return
+        return None
     if names:
         given = call.args[0] if call.args else None
     else:
         given = call.func.value if isinstance(call.func, ast.Attribute) else None
         if given is not None and path_of(given) in ("math", "np", "numpy"):
-            return
+            return None
     if given is None or not half.may_be_rounded(given):
-        return
-    if name in _ANGLES or (_is_rest_of_one(file, given) and not _is_limited(given)):
-        raise RefusalError(call, _REASON.format(name))
+        return None
+    is_rest = name in _ANGLES or (_is_rest_of_one(file, given) and not _is_limited(given))
+    return given if is_rest else None
+
+
+def refusal(call: ast.Call, name: str) -> RefusalError:
+    """What is said of such a call whose argument can't be computed in float32."""
+    return RefusalError(call, _REASON.format(name))
 
 
 def _is_rest_of_one(file: SourceFile, node: ast.expr, depth: int = 0) -> bool:

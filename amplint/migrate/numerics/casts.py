@@ -23,6 +23,8 @@ class Casts:
         self.editor = editor
         self.widened: set[ast.expr] = set()
         """Expressions that are float32 now wherever they stand, on the CPU too."""
+        self.exact: set[ast.Call] = set()
+        """Calls that give what they give in float32, all that they are computed of included."""
         self._done: set[ast.expr] = set()
 
     def float(self, value: ast.expr) -> None:

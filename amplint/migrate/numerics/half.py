@@ -10,6 +10,7 @@ from amplint.facts.training import losses
 from amplint.facts.values import Function, path_of, returns
 from amplint.migrate.facts import Facts
 from amplint.migrate.numerics import lambdas
+from amplint.migrate.numerics.expressions import children, keywords, root
 from amplint.migrate.regions.runs import Run
 from amplint.migrate.regions.sinks import Sinks
 from amplint.migrate.tree import FUNCTIONS, owner_of, passed
@@ -122,7 +123,7 @@ class HalfValues:
         if self.is_of_parameter(node) or (not way.anywhere and self.is_float32(node)):
             return False
         if isinstance(node, (ast.Name, ast.Attribute)) and (path := path_of(node)):
-            if (scope := lambdas.scope_of(self.file, _root(node))) is not None:
+            if (scope := lambdas.scope_of(self.file, root(node))) is not None:
                 return path.rsplit(".", 1)[-1] not in _OTHER_NUMBERS and self._parameter_may_be(scope, node, at, way)
             return path.rsplit(".", 1)[-1] not in _OTHER_NUMBERS and self._path_may_be(path, at, way)
         if isinstance(node, ast.Call):
@@ -135,11 +136,11 @@ class HalfValues:
             return True
         if isinstance(node, ast.IfExp):
             return self._may_be(node.body, at, way) or self._may_be(node.orelse, at, way)
-        return any(self._may_be(child, at, way) for child in _children(node))
+        return any(self._may_be(child, at, way) for child in children(node))
 
     def _parameter_may_be(self, scope: Scope, node: ast.expr, at: ast.stmt, way: _Way) -> bool:
         """Whether a name of a lambda or comprehension may be of half precision."""
-        name = _root(node).id
+        name = root(node).id
         if (key := (f"{name} {id(scope)}", at)) in way.seen:
             return False
         way.seen.add(key)
@@ -169,7 +170,7 @@ class HalfValues:
             return False  # its parameters get `.float()`
         if any(not name.startswith("torch") for name in names) and not functions:
             return way.rounded and any(
-                self._may_be(value, at, way) or self._is_model(value) for value in (*call.args, *_keywords(call))
+                self._may_be(value, at, way) or self._is_model(value) for value in (*call.args, *keywords(call))
             )
         if called := lambdas.of_call(self.file, call):
             return any(self._may_be(value.body, self.file.statement(value), way) for value in called)
@@ -177,7 +178,7 @@ class HalfValues:
         inside = self._is_inside(call, at)
         if inside and last in _PRODUCTS and not functions and self.facts.module_of(call) is None:
             return True
-        given = [*call.args, *_keywords(call)] if attribute not in _OF_ITSELF else []
+        given = [*call.args, *keywords(call)] if attribute not in _OF_ITSELF else []
         if functions:
             if not inside and not any(self._may_be(value, at, way) for value in given):
                 return False
@@ -217,17 +218,20 @@ class HalfValues:
         if not way.rounded:  # a write by index leaves the dtype
             whole = [r for r in reaching if not _writes_by_index(r[0], path)]
             reaching = whole if whole and all(self._makes_tensor(value) for _, value in whole) else reaching
+        parts = path.split(".")
+        if len(parts) == 2 and parts[0] != "self" and self._kept_may_be(parts[1], way):
+            return True
         if reaching:
             return any(self._given_may_be(path, statement, value, way) for statement, value in reaching)
-        root = path.split(".", 1)[0]
-        if root == "self" and "." in path:
+        first = path.split(".", 1)[0]
+        if first == "self" and "." in path:
             return self._attribute_may_be(path, at, way)
-        if isinstance(owner, FUNCTIONS) and any(a and a.arg == root for a in (owner.args.vararg, owner.args.kwarg)):
+        if isinstance(owner, FUNCTIONS) and any(a and a.arg == first for a in (owner.args.vararg, owner.args.kwarg)):
             return self._unpacked_may_be(owner, way)
-        if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, root):
+        if not isinstance(owner, FUNCTIONS) or not self.sinks.is_parameter(owner, first):
             return path in graph.tainted
         calls = self.file.values.calls(owner) or self.file.values.calls_of(owner)  # an `__init__` by its class
-        if not way.surely and (given := self._given_to_method(owner, root)):
+        if not way.surely and (given := self._given_to_method(owner, first)):
             return any(self._may_be(value, self.file.statement(value), way) for value in given)
         outside = not self._is_whole and any(owner_of(self.file, call) not in self.reached for call in calls)
         unseen = owner in self.facts.module_inits or (owner in self.reached and (outside or not calls))
@@ -236,7 +240,7 @@ class HalfValues:
         return any(
             self._may_be(value, self.file.statement(call), way)
             for call in calls
-            for value in passed(self.file, call, owner, root)
+            for value in passed(self.file, call, owner, first)
         )
 
     def _unpacked_may_be(self, owner: Function, way: _Way) -> bool:
@@ -244,7 +248,7 @@ class HalfValues:
         calls = self.file.values.calls(owner)
         if not calls:
             return not way.surely
-        given = [(call, value) for call in calls for value in (*call.args, *_keywords(call))]
+        given = [(call, value) for call in calls for value in (*call.args, *keywords(call))]
         return any(self._may_be(value, self.file.statement(call), way) for call, value in given)
 
     def _given_may_be(self, path: str, statement: ast.stmt, value: ast.expr, way: _Way) -> bool:
@@ -305,6 +309,16 @@ class HalfValues:
         cls = self.file.values.enclosing_class(at)
         given = self.file.values.assigned(cls, path.split(".")[1]) if cls is not None else []
         return any(value is not None and self._may_be(value, self.file.statement(value), way) for value in given)
+
+    def _kept_may_be(self, attribute: str, way: _Way) -> bool:
+        """Whether a forward of the file keeps such a value as an attribute of its module, which others may read."""
+        return any(
+            value is not None and self._may_be(value, self.file.statement(value), way)
+            for cls in self.facts.module_classes
+            if self.file.values.method(cls, attribute) is None
+            for value in self.file.values.assigned(cls, attribute)
+            if owner_of(self.file, value or cls) in self.reached
+        )
 
     def _is_cast(self, call: ast.Call) -> bool:
         """Whether a method gives another dtype: `x.to(torch.long)`, `x.type(torch.LongTensor)`."""
@@ -421,30 +435,7 @@ def _values_of(call: ast.Call) -> ast.expr:
     return call.args[0] if path_of(call.func.value) == "torch" and call.args else call.func.value
 
 
-def _root(node: ast.expr) -> ast.Name:
-    """The name that a path begins with."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    assert isinstance(node, ast.Name)
-    return node
-
-
-def _keywords(call: ast.Call) -> list[ast.expr]:
-    return [keyword.value for keyword in call.keywords]
-
-
 def _writes_by_index(statement: ast.stmt, path: str) -> bool:
     """Whether a statement gives values to items of `path` alone: `path[i] = value`."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     return bool(targets) and all(isinstance(t, ast.Subscript) and path_of(t.value) == path for t in targets)
-
-
-def _children(node: ast.AST) -> list[ast.expr]:
-    """The expressions that a value is made of, those of comprehensions included."""
-    found: list[ast.expr] = []
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.comprehension):
-            found.append(child.iter)
-        elif isinstance(child, ast.expr):
-            found.append(child)
-    return found

@@ -67,7 +67,7 @@ class Logarithms:
             self._exponentials.clear()
             if name != "logit" and self._is_safe(argument, 0):
                 for exponential in self._exponentials:
-                    self._widen(exponential)
+                    self.widen(exponential)
             elif self.half.may_be_rounded(argument):
                 raise RefusalError(call, _REASON)
 
@@ -76,7 +76,7 @@ class Logarithms:
         found = self._origins.all_of(node)
         if found and all("softmax" in self._name(call).lower() for call in found):
             for call in found:
-                self._widen(call)
+                self.widen(call)
 
     def _is_repaired(self, argument: ast.expr, *, is_difference: bool) -> bool:
         """Give all that is rounded on its way into a value float32; whether it is in view."""
@@ -84,12 +84,12 @@ class Logarithms:
         if found is None:
             return False
         for call in found:
-            self._widen(call)
+            self.widen(call)
         if not self._origins.on_cuda:
             self.casts.widened |= self._origins.passed
         return True
 
-    def _widen(self, call: ast.Call) -> None:
+    def widen(self, call: ast.Call) -> None:
         """`torch.sigmoid(x)` becomes `torch.sigmoid(x.float())`. A softmax or exponential, which CUDA computes in
         float32, gets it for the CPU: there an exponential leaves the range of float16."""
         if LAYER in self.file.resolve(call.func):

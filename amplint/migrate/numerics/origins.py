@@ -4,6 +4,7 @@ value is float32 and nothing on its way was rounded."""
 from __future__ import annotations
 
 import ast
+from collections.abc import Set as AbstractSet
 
 from amplint.facts.values import path_of
 from amplint.migrate.facts import Facts
@@ -28,6 +29,7 @@ _OF_ALL = frozenset(("add", "sub", "mul", "div", "maximum", "minimum", "pow", "m
 _ALWAYS_FLOAT32 = frozenset(("sum", "prod", "pow", "cumsum", "cumprod"))
 _SAME_ELEMENTS = frozenset(("reversed", "list", "tuple", "iter"))
 _LISTS = frozenset(("torch.nn.ModuleList", "torch.nn.Sequential"))
+_PRODUCTS = frozenset(("matmul", "mm", "bmm", "einsum", "linear", "baddbmm", "addmm", "mv"))
 _GROWS = frozenset(("append", "extend", "insert", "add_module", "__setitem__"))
 
 
@@ -37,11 +39,15 @@ class Origins(Sigmoids):
     A list, tuple or dict stands for all of its elements where it is not known which one is meant.
     """
 
-    def __init__(self, facts: Facts, sinks: Sinks, half: HalfValues) -> None:
+    def __init__(self, facts: Facts, sinks: Sinks, half: HalfValues, exact: AbstractSet[ast.Call]) -> None:
         super().__init__(facts, sinks)
         self.half = half
+        self._exact = exact
         self.passed: set[ast.expr] = set()
         self.on_cuda = False
+        self.products: list[ast.expr] = []
+        self.outputs: list[ast.expr] = []
+        self._follows = ""
         self._differences = 0
 
     def all_of(self, node: ast.expr, is_difference: bool = False) -> Found:
@@ -50,12 +56,25 @@ class Origins(Sigmoids):
         self.passed, self.on_cuda = set(), False
         return self._difference([node]) if is_difference else self.behind(node)
 
+    def all_with_products(self, node: ast.expr, *, with_outputs: bool = False) -> Found:
+        """The functions behind a value that products may make too, of unit vectors or of what models gave: `products`
+        holds those, and `outputs` what models gave itself, where that may be behind the value."""
+        self.products, self.outputs = [], []
+        self._follows = "outputs" if with_outputs else "products"
+        try:
+            return self.all_of(node, is_difference=True)
+        finally:
+            self._follows = ""
+
     def behind(self, node: ast.expr, index: Index = None) -> Found:
         """The functions behind a value; none where it is data."""
-        if not self.half.may_be_rounded(node):
+        if node in self._exact or not self.half.may_be_rounded(node):
             return []
+        passed = set(self.passed)
         found = super().behind(node, index)
-        if found is not None and index is None:
+        if found is None:
+            self.passed = passed
+        elif index is None:
             self.passed.add(node)
         return found
 
@@ -64,6 +83,10 @@ class Origins(Sigmoids):
     def _value(self, node: ast.expr, index: Index) -> Found:
         if isinstance(node, ast.UnaryOp):
             return self._difference([node.operand])
+        if self._collects and isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            return self._product(node, [node.left, node.right])
+        if self._follows and isinstance(node, ast.Attribute) and node.attr in ("T", "mT"):
+            return self.behind(node.value)
         if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
             return self.behind(node.value)
         if isinstance(node, ast.List) or (isinstance(node, ast.Tuple) and index is None):
@@ -107,13 +130,17 @@ class Origins(Sigmoids):
         if called := lambdas.of_call(self.file, call):
             return self._all([(value.body, index) for value in called])
         if not names and (not isinstance(call.func, ast.Attribute) or self.facts.module_of(call) is not None):
-            return super()._call(call, index)
+            return self._of_model(call, index)
         if not names and self.file.values.functions(call):
             return super()._call(call, index)
         name = names[0].rsplit(".", 1)[-1] if names else call.func.attr  # type: ignore[attr-defined]
         tensors = [*([call.func.value] if is_method else []), *call.args]  # type: ignore[attr-defined]
         if not tensors:
             return None
+        if self._collects and name in _PRODUCTS:
+            return self._product(call, tensors)
+        if self._follows and name in ("normalize", "cosine_similarity"):
+            return [call]
         if name in SQUASHING:
             return None if name == "exp" and self._differences else [call]  # 1 - exp(x) is as small as x
         if name == "where" and len(tensors) == 3:
@@ -130,6 +157,34 @@ class Origins(Sigmoids):
             return self._difference(given) if name == "sub" else self._all([(tensor, None) for tensor in given])
         return super()._call(call, index)
 
+    @property
+    def _collects(self) -> bool:
+        """Whether products may be behind a value."""
+        return self._follows in ("products", "outputs")
+
+    def _of_model(self, call: ast.Call, index: Index) -> Found:
+        """The end of a model, or what it gives as a whole."""
+        outer = self._follows
+        self._follows = "products" if outer == "outputs" else outer
+        try:
+            found = super()._call(call, index)
+        finally:
+            self._follows = outer
+        if found is None and index is None and outer == "outputs" and self.facts.module_of(call) is not None:
+            self.outputs.append(call)
+            return []
+        return found
+
+    def _product(self, node: ast.expr, factors: list[ast.expr]) -> Found:
+        """A product, with the functions behind its factors where those are in view."""
+        self.products.append(node)
+        outer, self._follows = self._follows, "units"
+        found: list[ast.Call] = []
+        for factor in factors:
+            found += self.behind(factor) or []  # where that is not in view, it is cast where the product stands
+        self._follows = outer
+        return found
+
     def _is_layer(self, func: ast.expr) -> bool:
         made = self.file.values.of(func)
         softmax = all(isinstance(v, ast.Call) and "torch.nn.Softmax" in self.file.resolve(v.func) for v in made)
@@ -142,7 +197,10 @@ class Origins(Sigmoids):
         return super()._made(call, index)
 
     def _module(self, node: ast.expr, index: Index = None) -> Found:
+        passed = set(self.passed)
         found = super()._module(node, index)
+        if found is None:
+            self.passed = passed
         members = self._members(node) if found is None else None
         if not members or (node, -2) in self._active:
             return found
@@ -162,8 +220,12 @@ class Origins(Sigmoids):
                 return self._all([(value, index) for value in given]) if given else None
             source = self._source(node)
             return self.behind(source) if source is not None else None
+        passed = set(self.passed)
         found = super()._name(node, index)
-        return found if found is not None else self._gathered(node, index)
+        if found is None:
+            self.passed = passed
+            found = self._gathered(node, index)
+        return found
 
     def _gathered(self, node: ast.Name, index: Index) -> Found:
         """What a name holds that is filled step by step, runs over something or goes through a list of layers."""

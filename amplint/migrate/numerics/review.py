@@ -20,6 +20,7 @@ from amplint.migrate.numerics import (
     averages,
     distances,
     gram,
+    islands,
     kernels,
     lambdas,
     logarithms,
@@ -31,6 +32,7 @@ from amplint.migrate.numerics import (
 )
 from amplint.migrate.numerics.casts import Casts, is_unpacked
 from amplint.migrate.numerics.constants import is_beyond_float16, number
+from amplint.migrate.numerics.expressions import given_to
 from amplint.migrate.numerics.gram import is_gram
 from amplint.migrate.numerics.half import HalfValues
 from amplint.migrate.numerics.logarithms import Logarithms
@@ -55,8 +57,7 @@ _REJECTS_HALF = frozenset(
     (
         "index_add", "index_add_", "index_copy", "index_copy_", "index_put_", "index_reduce", "index_reduce_",
         "scatter_add_", "scatter_reduce", "scatter_reduce_", "masked_scatter", "masked_scatter_", "put_",
-        "inverse", "det", "logdet", "slogdet", "cholesky", "svd", "eig", "symeig", "qr", "pinverse", "matrix_exp",
-        "lstsq", "solve", "fft", "rfft", "irfft", "addmm_", "addbmm_", "baddbmm_", "addmv_", "lgamma", "digamma",
+        "eig", "symeig", "fft", "rfft", "irfft", "addmm_", "addbmm_", "baddbmm_", "addmv_", "lgamma", "digamma",
         "spmm", "cholesky_solve", "cholesky_inverse", "triangular_solve", "lu", "lu_solve", "geqrf", "ormqr", "orgqr",
         "lobpcg", "svd_lowrank", "pca_lowrank", "quantile", "nanquantile", "histc", "bincount", "logcumsumexp",
     )
@@ -91,8 +92,9 @@ class Numerics:
         self.functions = functions = reached_functions(self.facts, runs) if functions is None else functions
         kernels.check(self.facts, runs, functions)
         self.half = HalfValues(self.facts, self.sinks, runs, functions, self._casts.widened)
-        origins = Origins(self.facts, self.sinks, self.half)
+        origins = Origins(self.facts, self.sinks, self.half, self._casts.exact)
         self._logarithms = Logarithms(self.facts, self.half, self._casts, origins, self.probabilities)
+        self._product_islands = islands.ProductIslands(self._logarithms, origins, self.editor, self._islands)
         self._widening = Widening(self.facts, self.sinks, self.half, self._casts)
         self._products = gram.Islands(self.file, self.sinks, self.half, self.editor, self._islands)
         nodes = [node for run in runs for node in run.nodes()]
@@ -106,13 +108,16 @@ class Numerics:
         if self._float16:
             averages.check(self.facts)
         nodes = list({id(node): node for node in nodes}.values())
-        for node in nodes:  # first, since they make float32 of values
-            if (
-                isinstance(node, ast.Call)
-                and (name := self._name(node)) in logarithms.NAMES
-                and self._is_tensor_call(node)
-            ):
-                self._logarithms.repair(node, name)
+        named = [(node, self._name(node)) for node in nodes if isinstance(node, ast.Call)]
+        for call, name in named:  # first, since they make float32 of values
+            given = angles.rounded(self.file, self.half, call, name)
+            if given is not None and not self._product_islands.in_float32(given):
+                raise angles.refusal(call, name)
+            if name in kernels.LINEAR_ALGEBRA and self._is_tensor_call(call) and self._meets_half(call):
+                self._product_islands.decompose(call, name)
+        for call, name in named:
+            if name in logarithms.NAMES and self._is_tensor_call(call):
+                self._logarithms.repair(call, name)
         for node in nodes:
             self._node(node)
         self.probabilities.repair(self._losses, origins)
@@ -221,21 +226,6 @@ class Numerics:
                 raise RefusalError(argument, "a distribution needs its parameters in float32; give each a name first")
             self._casts.float(argument)
 
-    def _own_function(self, call: ast.Call, function: ast.ClassDef) -> None:
-        """An autograd function of the file, which autocast does not enter, gets float32: `Spike.apply(x.float())`."""
-        if passes_on(function):
-            return
-        for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
-            if self.half.is_computed(argument, anywhere=True) or (
-                self.half.may_be(argument) and argument in call.args[:1]
-            ):
-                self._casts.float(argument)
-            elif self.half.may_be(argument):
-                raise RefusalError(
-                    argument, "an autograd function needs float32, which this may not be; use `.float()`"
-                )
-        self._casts.widened.add(call)
-
     def _is_plain_index(self, node: ast.expr) -> bool:
         """Whether an index is a number or a range, so that values are copied and not put."""
         if isinstance(node, (ast.Constant, ast.Slice)):
@@ -253,11 +243,11 @@ class Numerics:
 
     def _call(self, call: ast.Call) -> None:
         name = self._name(call)
-        angles.check(self.file, self.half, call, name)
         if self.half.is_distribution(call):
             self._distribution(call)
         elif (own := function_of(self.file, call)) is not None:
-            self._own_function(call, own)
+            if not passes_on(own):
+                self._widening.apply(call)
         elif name == "gumbel_softmax" and call.args:
             self._distribution(call)  # it samples
         elif is_probability_loss(self.file, call):
@@ -288,7 +278,11 @@ class Numerics:
         elif name in _FILLS and self._float16 and self._is_tensor_call(call):
             for argument in [*call.args, *(k.value for k in call.keywords)]:
                 self._constant(argument, call, f"is given to `{name}`")
-        elif name in ("lerp", "lerp_") and self._is_tensor_call(call) and self._meets_half(call):
+        elif name == "lerp" and self._is_tensor_call(call) and self._meets_half(call):
+            if not all(self._widening.widen(value) for value in given_to(self.file, call)):
+                raise RefusalError(call, f"`{name}` needs all tensors in one dtype; write the interpolation out")
+            self._casts.widened.add(call)
+        elif name == "lerp_" and self._is_tensor_call(call) and self._meets_half(call):
             raise RefusalError(call, f"`{name}` needs all tensors in one dtype; write the interpolation out")
         elif name in ("scatter", "scatter_") and self._is_tensor_call(call) and self._scatters_a_tensor(call):
             raise RefusalError(call, f"`{name}` needs both tensors in one dtype")

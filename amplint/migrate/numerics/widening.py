@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from amplint.facts.values import default_of, is_self
 from amplint.migrate.facts import Facts
+from amplint.migrate.model import RefusalError
 from amplint.migrate.numerics import lambdas
 from amplint.migrate.numerics.casts import Casts
 from amplint.migrate.numerics.half import HalfValues
@@ -45,6 +46,17 @@ class Widening:
     def widen(self, value: ast.expr) -> bool:
         """Let an operand be float32 where it stands; whether that could be done."""
         return self._written([value])
+
+    def apply(self, call: ast.Call) -> None:
+        """An autograd function of the file, which autocast does not enter, gets float32: `Spike.apply(x.float())`."""
+        for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
+            is_half = self.half.may_be(argument)
+            if self.half.is_computed(argument, anywhere=True) or (is_half and argument in call.args[:1]):
+                self.casts.float(argument)
+            elif is_half:
+                reason = "an autograd function needs float32, which this may not be; use `.float()`"
+                raise RefusalError(argument, reason)
+        self.casts.widened.add(call)
 
     def widen_target(self, target: ast.expr, at: ast.stmt) -> bool:
         """Let what a statement changes in place be float32 from the start; whether that could be done."""
