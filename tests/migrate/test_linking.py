@@ -475,6 +475,19 @@ def test_one_file_of_two_is_refused_and_the_other_named() -> None:
     ]
 
 
+def test_a_file_keeps_what_stands_against_it_where_one_that_it_imports_has_the_obstacle_too() -> None:
+    """The linked text is refused at the first of both lines, which is in a file that does not train."""
+    library = "import torch.distributed.rpc as rpc\n\n\ndef remote(f):\n    return rpc.rpc_sync('a', f)\n"
+    main = (
+        "import torch\nimport torch.distributed.autograd as dist_autograd\nimport library\n\n"
+        "optimizer = torch.optim.SGD(library.remote(list), lr=0.1)\n"
+        "with dist_autograd.context() as context:\n    dist_autograd.backward(context, [])\n    optimizer.step()\n"
+    )
+    assert reasons(migrate({"main.py": main, "library.py": library})) == [
+        "main.py: line 2: distributed autograd has its own way of going backward"
+    ]
+
+
 def test_another_caller_in_the_project_is_named() -> None:
     files = {"main.py": MAIN, "engine.py": ENGINE, "probe.py": MAIN}
     assert reasons(migrate(files, ["engine.py", "main.py"])) == [

@@ -101,7 +101,7 @@ class _Run:
             groups += [sorted(self.names[path] for path in changed)] if changed else []
             for path, result in together.items():
                 if changed or (path in self.alone and self.alone[path].text == self.texts[path]):
-                    found[path] = result
+                    found[path] = result if changed or result.loops else self._own(path)
         for path in seeds:
             if path not in joined:
                 found[path] = self._left(path, found[path])
@@ -140,6 +140,10 @@ class _Run:
                 return True
             return any(loop.missing for loop in result.loops)
         return any(loop.status == REFUSED for loop in result.loops)
+
+    def _own(self, path: str) -> MigrationResult:
+        """What is said of a file alone, but that it needs others, which were there."""
+        return self.alone[path]._replace(loops=[loop for loop in self.alone[path].loops if not loop.missing])
 
     # -- one file -----------------------------------------------------------------------------------------------------
 
