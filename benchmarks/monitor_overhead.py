@@ -5,8 +5,9 @@
 A fixture is its `after.py` with the GPU's names replaced by the CPU's, in bfloat16, so that autocast and the scaler are
 at work. It is compiled once and run again and again in this process: without a monitor, with the protocol alone, and
 with dtypes and gradients, in turn. What counts is CPU time on one thread from its first optimizer step to its last:
-neither imports nor the making of models dilute it. Other work on the machine makes runs longer, never shorter, so that
-the lower quartiles of many short runs are compared. With `--scripts` each fixture is run as its user runs it, by
+neither imports nor the making of models dilute it. Each run under a monitor is compared with those right before and
+behind it, since the speed of a machine that others share changes by more than what is measured; the median of these
+ratios counts. With `--scripts` each fixture is run as its user runs it, by
 `python train.py` and by `amplint trace train.py`, and all CPU time of the process counts, imports included. The
 targets: the protocol alone costs less than 10 percent, with dtypes and gradients it takes less than twice as long. The
 exit code is 1 if one is missed.
@@ -154,15 +155,22 @@ def measure(run: Run, repeats: int) -> tuple[float, dict[str, float]]:
     run()
     several = max(1, round(ENOUGH / max(run(), 1e-4)))
     plain: list[float] = []
-    watched: dict[str, list[float]] = {name: [] for name in options}
+    ratios: dict[str, list[float]] = {name: [] for name in options}
+
+    def unwatched() -> float:
+        plain.append(sum(run() for _ in range(several)) / several)
+        return plain[-1]
+
+    before = unwatched()
     for _ in range(repeats):
         for name, kind in options.items():
             with Monitor(**kind):
                 run()
-                watched[name].append(sum(run() for _ in range(several)) / several)
-            plain.append(sum(run() for _ in range(several)) / several)
-    base = statistics.quantiles(plain)[0]
-    return base, {name: statistics.quantiles(values)[0] / base for name, values in watched.items()}
+                watched = sum(run() for _ in range(several)) / several
+            behind = unwatched()
+            ratios[name].append(2 * watched / (before + behind))
+            before = behind
+    return statistics.median(plain), {name: statistics.median(values) for name, values in ratios.items()}
 
 
 def measure_script(path: Path, repeats: int) -> tuple[float, dict[str, float]]:
