@@ -292,7 +292,8 @@ def drive(before: str, jobs: int = 1, pool: bool = False) -> subprocess.Popen[st
     """Start `amplint fix --apply` with the toy rules in a process of its own, after some code of the test."""
     code = (
         f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "import os, time, amplint.run, amplint.files\n"
+        "import os, signal, time, amplint.run, amplint.files\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which a job in the background ignores
         "from tests.toys import install_toys\n"
         "install_toys()\n"
         f"amplint.run.POOL_BYTES = {0 if pool else 10**9}\n"
